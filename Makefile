@@ -1,0 +1,59 @@
+# The only task runner. `make help` lists the targets; each sets up what it needs.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+SOURCES := proto server client experiments tests
+OUT    ?= demo-results
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test setup format lint types contracts pytest figures bench lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: setup ## Learn the paper's streaming buffer for 20,000 episodes and show the figures
+	$(BIN)/safe-psrl experiment streaming-buffer --algorithms safe-psrl --episodes 20000 --seeds 4 --jobs 2 --out $(OUT)
+
+test: setup lint types contracts pytest ## Run every check: ruff, mypy, import contracts, pytest
+
+setup: $(VENV)/.installed $(VENV)/.kernels ## Create the virtual environment and install the locked dependencies
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Safe PSRL needs Python 3.11 or newer: set PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# numba's cache notices a change in a kernel's own file, not in the kernels that it calls: drop it when any of them changes.
+$(VENV)/.kernels: $(wildcard server/safe_psrl/*.py) $(wildcard experiments/safe_psrl_experiments/*.py)
+	@find server experiments -name '*.nb[ic]' -delete
+	@touch $@
+
+format: setup ## Format the code
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+lint: setup
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+
+types: setup
+	$(BIN)/mypy
+
+contracts: setup
+	$(BIN)/lint-imports
+
+pytest: setup
+	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 -m slow
+
+lock: setup ## Resolve the dependencies anew into constraints.txt
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --all-extras --upgrade --no-header --no-annotate --output-file constraints.txt pyproject.toml
+
+clean: ## Remove the virtual environment, caches and results
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(OUT)
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,66 @@
+"""The numbers of the theorem's proof (paper, section 6), for one constraint of a problem. All are worst cases.
+
+They are stated for the theorem's coefficient of pessimism, 5, whatever the agent uses.
+"""
+
+import math
+
+import numpy as np
+
+from safe_psrl.options import PESSIMISM_PRESETS
+from safe_psrl.schedule import dual_scale_at, pessimism_at
+from safe_psrl.spec import CmdpSpec
+
+EXACT_TERMS = 100_000
+
+
+def feasibility_episode(spec: CmdpSpec, constraint: int = 0) -> float:
+    """C'' = 80 H^3 S^2 A / (tau - c0)^2: from this episode on, the tightened problem is feasible (section 6.1)."""
+    slack = _slack(spec, constraint)
+    return 80.0 * spec.horizon**3 * spec.num_states**2 * spec.num_actions / (slack * slack)
+
+
+def psrl_term(spec: CmdpSpec, episodes: int) -> float:
+    """Lemma 2: H^1.5 sqrt(30 S^2 A K log(SAKH)) + 2H bounds what sampling in place of knowing can cost in K episodes."""
+    horizon, log_sakh = spec.horizon, math.log(spec.num_states * spec.num_actions * episodes * spec.horizon)
+    area = 30.0 * spec.num_states**2 * spec.num_actions * episodes * log_sakh
+    return math.sqrt(horizon**3 * area) + 2.0 * horizon
+
+
+def dual_variable_bound(spec: CmdpSpec, episodes: int, constraint: int = 0) -> float:
+    """Lemma 4, eq. (10): the bound on E[lambda_{K+1}], with rho = (tau - c0) / 4 > 0 (the sign in the text is a slip)."""
+    horizon, tau = spec.horizon, float(spec.cost_budgets[constraint])
+    slack, first_feasible = _slack(spec, constraint), feasibility_episode(spec, constraint)
+    rho = slack / 4.0
+    zeta = rho / (horizon**2 + horizon * rho / 3.0)
+    epsilon = _pessimism(spec, episodes + 1)
+    eta = dual_scale_at(episodes + 1, horizon, tau, tau - slack)
+    return (
+        math.log(11.0 * horizon**2 / (3.0 * rho**2)) / zeta
+        + horizon
+        + pessimism_sum(spec, first_feasible)
+        + first_feasible * (horizon - tau)
+        + 4.0 * (horizon**2 + epsilon**2 + eta * horizon) / slack
+    )
+
+
+def pessimism_sum(spec: CmdpSpec, last: float) -> float:
+    """Sum of epsilon_k for k = 1..last; beyond many terms, bounded above by the integral (eq. (11)).
+
+    2 sqrt(k log(kSAH)) is the integral of (log(kSAH) + 1) / sqrt(k log(kSAH)).
+    """
+    exact = int(min(last, EXACT_TERMS))
+    total = float(sum(_pessimism(spec, k) for k in range(1, exact + 1)))
+    if last > exact:
+        sah = spec.num_states * spec.num_actions * spec.horizon
+        scale = 2.0 * PESSIMISM_PRESETS["theorem"] * spec.horizon**1.5 * spec.num_states * math.sqrt(spec.num_actions)
+        total += scale * (math.sqrt(last * math.log(last * sah)) - math.sqrt(exact * math.log(exact * sah)))
+    return total
+
+
+def _pessimism(spec: CmdpSpec, k: int) -> float:
+    return pessimism_at(k, spec.num_states, spec.num_actions, spec.horizon, PESSIMISM_PRESETS["theorem"])
+
+
+def _slack(spec: CmdpSpec, constraint: int) -> float:
+    return float(np.subtract(spec.cost_budgets, spec.satisfiable_costs)[constraint])

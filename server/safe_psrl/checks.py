@@ -1,0 +1,103 @@
+"""Turning what a user wrote into arrays of known shape, or into one clear error that names the place."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from safe_psrl.errors import SpecError
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+Table = TypeVar("Table", bound=NDArray[Any])
+Shapes = Mapping[str, tuple[int, ...]]
+MAX_INTEGER = 2**63 - 1
+
+
+def checked_integer(field: str, value: object, low: int, high: int = MAX_INTEGER) -> int:
+    """A whole number from `low` to `high`; True and 3.0 are not whole numbers here."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise SpecError(field, value, "must be a whole number")
+    if not low <= value <= high:
+        wanted = f"at least {low}" if high == MAX_INTEGER else f"from {low} to {high}"
+        raise SpecError(field, value, f"must be a whole number, {wanted}")
+    return int(value)
+
+
+def checked_flag(field: str, value: object) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise SpecError(field, value, "must be true or false")
+    return bool(value)
+
+
+def checked_number(field: str, value: object) -> float:
+    """A finite number."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        raise SpecError(field, value, "must be a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise SpecError(field, value, "must be finite")
+    return number
+
+
+def checked_name(field: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise SpecError(field, value, "must be a name that is not empty")
+    return value
+
+
+def checked_table(field: str, value: ArrayLike, shapes: Shapes) -> NDArray[np.float64]:
+    """A table of finite numbers whose shape is one of `shapes`, which are named as a user reads them."""
+    return _shaped(field, _numbers(field, value), shapes)
+
+
+def checked_mask(field: str, value: ArrayLike, shapes: Shapes) -> NDArray[np.bool_]:
+    """A table of true and false (or 1 and 0)."""
+    table = _numbers(field, value)
+    refuse_where(field, table, (table != 0) & (table != 1), "must be true or false")
+    return _shaped(field, table.astype(np.bool_), shapes)
+
+
+def refuse_where(field: str, table: NDArray[Any], wrong: NDArray[np.bool_], requirement: str) -> None:
+    """Raise for the first entry of `table` at which `wrong` is true."""
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise SpecError(place_of(field, place), table[place], requirement)
+
+
+def place_of(field: str, place: tuple[int, ...]) -> str:
+    return field + "".join(f"[{i}]" for i in place)
+
+
+def frozen(table: NDArray[Any], dtype: type) -> NDArray[Any]:
+    """A read-only C-ordered copy."""
+    return sealed(np.array(table, dtype=dtype, order="C"))
+
+
+def sealed(table: Table) -> Table:
+    """The same table, read-only from now on. Compiled code knows the two apart, so this also spares a compilation."""
+    table.setflags(write=False)
+    return table
+
+
+def _numbers(field: str, value: ArrayLike) -> NDArray[np.float64]:
+    try:
+        table = np.asarray(value)
+        if table.dtype.kind not in "biuf":
+            table = np.asarray(value, dtype=np.float64)
+        table = table.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise SpecError(field, value, "must be a table of numbers with rows of equal length") from None
+    refuse_where(field, table, ~np.isfinite(table), "must be finite")
+    return table
+
+
+def _shaped(field: str, table: NDArray[Scalar], shapes: Shapes) -> NDArray[Scalar]:
+    if table.shape not in shapes.values():
+        wanted = " or ".join(f"{name} = {list(shape)}" for name, shape in shapes.items())
+        raise SpecError(f"shape of {field}", list(table.shape), f"must be {wanted}")
+    return table

@@ -1,0 +1,134 @@
+"""The start of an episode as one compiled act: pessimism, dual scale, sample, plan, dual update (paper, algorithm 1).
+
+It needs the counts and nothing of the data to come, so the learner and whole simulated runs share it, to the bit.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safe_psrl.compiled import compiled
+from safe_psrl.options import SafePsrlOptions
+from safe_psrl.planning import Floats, Policy, dot, plan_policy
+from safe_psrl.posterior import draw_kernel
+from safe_psrl.schedule import dual_scale_at, dual_update, pessimism_at, pessimism_ceiling
+from safe_psrl.spec import CmdpSpec
+from safe_psrl.streams import POSTERIOR, restart
+
+COST_TOLERANCE = 1e-9  # by which a computed cost may exceed its limit and still count as reaching it
+
+
+class Problem(NamedTuple):
+    """What compiled code needs of a specification and its options."""
+
+    initial: Floats  # [S]
+    tau: Floats  # [M]
+    c0: Floats  # [M]
+    available: NDArray[np.bool_]  # [S, A]
+    prior: Floats  # [L, S, A, S]
+    k_epsilon: float
+    cap_pessimism: bool
+    max_draws: int
+
+
+class Draft(NamedTuple):
+    """Where `begin_episode` writes what it decides."""
+
+    p: Floats  # [L, S, A, S], p_k
+    policy: Policy  # [H, S], pi_k
+    values: Floats  # [1+M, S], of pi_k under p_k
+    pessimism: Floats  # [M], epsilon_k
+    dual_scale: Floats  # [M], eta_k
+    dual_next: Floats  # [M], lambda_{k+1}
+
+
+def problem_of(spec: CmdpSpec, options: SafePsrlOptions) -> Problem:
+    return Problem(
+        initial=spec.initial_distribution,
+        tau=spec.cost_budgets,
+        c0=spec.satisfiable_costs,
+        available=spec.available_actions,
+        prior=spec.dirichlet_prior,
+        k_epsilon=options.pessimism_coefficient,
+        cap_pessimism=options.cap_pessimism,
+        max_draws=1 if assumption_is_certain(spec) else options.max_kernel_draws,
+    )
+
+
+def empty_draft(spec: CmdpSpec) -> Draft:
+    num_constraints = spec.num_constraints
+    return Draft(
+        p=np.empty(spec.dirichlet_prior.shape),
+        policy=np.empty((spec.horizon, spec.num_states), np.int32),
+        values=np.empty((1 + num_constraints, spec.num_states)),
+        pessimism=np.empty(num_constraints),
+        dual_scale=np.empty(num_constraints),
+        dual_next=np.empty(num_constraints),
+    )
+
+
+def assumption_is_certain(spec: CmdpSpec) -> bool:
+    """Whether every kernel on the support has a policy of cost c0 or less, so that no draw need be checked.
+
+    Found by planning for the least cost against the worst next state. Learned costs cannot be checked: their draws are
+    taken as they come.
+    """
+    if spec.learned_signals[1:].any():
+        return True
+    support = spec.support
+    for cost, c0 in zip(spec.signals[1:], spec.satisfiable_costs, strict=True):
+        ahead = np.zeros(spec.num_states)
+        for h in range(spec.horizon - 1, -1, -1):
+            worst = np.where(support[h % len(support)], ahead, 0.0).max(axis=-1)
+            ahead = np.where(spec.available_actions, cost[h % len(cost)] + worst, np.inf).min(axis=-1)
+        if spec.initial_distribution @ ahead > c0:
+            return False
+    return True
+
+
+@compiled
+def begin_episode(
+    generator: np.random.Generator,
+    words: NDArray[np.uint64],
+    problem: Problem,
+    signals: Floats,
+    seed: int,
+    k: int,
+    counts: NDArray[np.int64],
+    dual: Floats,
+    draft: Draft,
+) -> tuple[int, bool]:
+    """Write the plan of episode `k` into `draft`; return the number of kernels drawn, and whether the last satisfies c0."""
+    horizon, num_states = draft.policy.shape
+    weights = np.empty(signals.shape[0])
+    weights[0] = 1.0
+    epsilon_k = pessimism_at(k, num_states, problem.available.shape[1], horizon, problem.k_epsilon)
+    for i in range(dual.size):
+        tau, c0 = problem.tau[i], problem.c0[i]
+        draft.pessimism[i] = min(epsilon_k, pessimism_ceiling(tau, c0)) if problem.cap_pessimism else epsilon_k
+        draft.dual_scale[i] = dual_scale_at(k, horizon, tau, c0)
+        weights[1 + i] = -dual[i] / draft.dual_scale[i]
+    restart(generator, words, seed, k, POSTERIOR)
+    draws, satisfied = 0, False
+    while not satisfied and draws < problem.max_draws:
+        draw_kernel(generator, problem.prior, counts, draft.p)
+        draws += 1
+        satisfied = problem.max_draws == 1 or reaches_satisfiable_costs(problem, signals, draft)
+    plan_policy(draft.p, signals, weights, problem.available, draft.policy, draft.values)
+    for i in range(dual.size):
+        predicted_cost = dot(problem.initial, draft.values[1 + i])
+        draft.dual_next[i] = dual_update(dual[i], predicted_cost, draft.pessimism[i], problem.tau[i])
+    return draws, satisfied
+
+
+@compiled
+def reaches_satisfiable_costs(problem: Problem, signals: Floats, draft: Draft) -> bool:
+    """Assumption 1 on the drawn kernel: for each constraint, some policy costs c0 or less. Overwrites policy and values."""
+    for i in range(problem.c0.size):
+        weights = np.zeros(signals.shape[0])
+        weights[1 + i] = -1.0
+        plan_policy(draft.p, signals, weights, problem.available, draft.policy, draft.values)
+        if dot(problem.initial, draft.values[1 + i]) > problem.c0[i] + COST_TOLERANCE:
+            return False
+    return True

@@ -1,0 +1,179 @@
+"""Safe PSRL as a state machine without I/O: `start_episode`, `observe`, `act`.
+
+State is what the next step needs and what a checkpoint keeps; a plan is what an episode plays and an observer reads. Both
+are immutable. Observations wait in `pending` and enter the counts when the next episode starts, the first moment at which
+they matter: so a step costs nothing of the size of the tables.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safe_psrl.checks import checked_integer, sealed
+from safe_psrl.episode import Problem, begin_episode, empty_draft, problem_of
+from safe_psrl.errors import TransitionError
+from safe_psrl.options import SafePsrlOptions
+from safe_psrl.planning import Floats, Policy
+from safe_psrl.spec import CmdpSpec
+from safe_psrl.streams import MAX_SEED, open_stream
+
+
+class Transition(NamedTuple):
+    """One observed step. Reward and costs matter only where the specification says that they are learned."""
+
+    step: int  # from 0
+    state: int
+    action: int
+    next_state: int
+    reward: float = 0.0
+    costs: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AgentState:
+    """What has been learned. `signal_sums` and `visits` have no rows unless some signal is learned."""
+
+    episode: int  # started so far; the next one is episode + 1
+    dual_variables: Floats  # [M], lambda_{episode + 1}
+    transition_counts: NDArray[np.int64]  # [L, S, A, S], without `pending`
+    signal_sums: Floats  # [1+M, 1|H, S, A]
+    visits: NDArray[np.int64]  # [1|H, S, A]
+    pending: tuple[Transition, ...] = ()
+
+    def __post_init__(self) -> None:
+        for table in (self.dual_variables, self.transition_counts, self.signal_sums, self.visits):
+            sealed(table)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Plan:
+    """What was decided at the start of an episode. Predictions are under the sampled kernel."""
+
+    episode: int
+    policy: Policy  # [H, S]
+    predicted_reward: float
+    predicted_costs: Floats  # [M]
+    pessimism: Floats  # [M]
+    dual_scale: Floats  # [M]
+    dual_variables: Floats  # [M], lambda_k, with which it was planned
+    next_dual_variables: Floats  # [M], lambda_{k+1}
+    kernel_draws: int
+    kernel_satisfiable: bool  # False: every draw contradicted assumption 1, and the last was used
+
+    @property
+    def cost_prices(self) -> Floats:
+        """lambda_k / eta_k."""
+        return self.dual_variables / self.dual_scale
+
+
+class SafePsrl:
+    """The algorithm for one problem, with its options and seed. Holds no state: methods take one and return the next."""
+
+    def __init__(self, spec: CmdpSpec, options: SafePsrlOptions | None = None, seed: int = 0) -> None:
+        self.spec = spec
+        self.options = options or SafePsrlOptions()
+        self.seed = checked_integer("seed", seed, 0, MAX_SEED)
+        self.problem: Problem = problem_of(spec, self.options)
+
+    def initial_state(self) -> AgentState:
+        spec = self.spec
+        signals = spec.signals if spec.learns_signals else spec.signals[:, :0]
+        return AgentState(
+            episode=0,
+            dual_variables=np.zeros(spec.num_constraints),
+            transition_counts=np.zeros(spec.dirichlet_prior.shape, np.int64),
+            signal_sums=np.zeros(signals.shape),
+            visits=np.zeros(signals.shape[1:], np.int64),
+        )
+
+    def start_episode(self, state: AgentState) -> tuple[AgentState, Plan]:
+        """Begin episode `state.episode + 1`: the same state gives the same plan, always."""
+        state = settle(state)
+        draft = empty_draft(self.spec)
+        generator, words = open_stream()
+        k = state.episode + 1
+        draws, satisfied = begin_episode(
+            generator,
+            words,
+            self.problem,
+            estimated_signals(self.spec, state.signal_sums, state.visits),
+            self.seed,
+            k,
+            state.transition_counts,
+            state.dual_variables,
+            draft,
+        )
+        values = draft.values @ self.spec.initial_distribution
+        plan = Plan(
+            episode=k,
+            policy=sealed(draft.policy),
+            predicted_reward=float(values[0]),
+            predicted_costs=sealed(values[1:]),
+            pessimism=sealed(draft.pessimism),
+            dual_scale=sealed(draft.dual_scale),
+            dual_variables=state.dual_variables,
+            next_dual_variables=sealed(draft.dual_next),
+            kernel_draws=draws,
+            kernel_satisfiable=satisfied,
+        )
+        return replace(state, episode=k, dual_variables=plan.next_dual_variables), plan
+
+    def observe(self, state: AgentState, transition: Transition) -> AgentState:
+        """The posterior after one more transition (eq. (5)). Raises `TransitionError` and changes nothing if impossible."""
+        check_transition(self.spec, transition)
+        return replace(state, pending=(*state.pending, transition))
+
+
+def act(plan: Plan, step: int, state: int) -> int:
+    """The action of pi_k at `step` (from 0) in `state`."""
+    horizon, num_states = plan.policy.shape
+    checked_integer("step", step, 0, horizon - 1)
+    checked_integer("state", state, 0, num_states - 1)
+    return int(plan.policy[step, state])
+
+
+def settle(state: AgentState) -> AgentState:
+    """The same state with every pending transition in its counts."""
+    if not state.pending:
+        return state
+    counts = state.transition_counts.copy()
+    sums = state.signal_sums.copy()
+    visits = state.visits.copy()
+    for step, s, a, next_state, reward, costs in state.pending:
+        counts[step % len(counts), s, a, next_state] += 1
+        if len(visits):
+            visits[step % len(visits), s, a] += 1
+            sums[:, step % len(visits), s, a] += (reward, *costs)
+    return replace(state, transition_counts=counts, signal_sums=sums, visits=visits, pending=())
+
+
+def estimated_signals(spec: CmdpSpec, sums: Floats, visits: NDArray[np.int64]) -> Floats:
+    """[1+M, 1|H, S, A]: known signals as given; learned ones by their mean where visited, by the guess elsewhere."""
+    if not spec.learns_signals:
+        return spec.signals
+    learned = spec.learned_signals[:, None, None, None] & (visits > 0)
+    return sealed(np.where(learned, sums / np.maximum(visits, 1), spec.signals))
+
+
+def check_transition(spec: CmdpSpec, transition: Transition) -> None:
+    step, state, action, next_state, reward, costs = transition
+    for field, value, bound in (
+        ("step", step, spec.horizon),
+        ("state", state, spec.num_states),
+        ("action", action, spec.num_actions),
+        ("next_state", next_state, spec.num_states),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < bound:
+            raise TransitionError(field, value, f"must be a whole number from 0 to {bound - 1}")
+    if not spec.available_actions[state, action]:
+        raise TransitionError("action", action, f"is not available in state {state}")
+    if spec.dirichlet_prior[step % len(spec.dirichlet_prior), state, action, next_state] == 0:
+        raise TransitionError("next_state", next_state, f"is outside the support of state {state}, action {action}")
+    if spec.learns_signals:
+        if len(costs) != spec.num_constraints:
+            raise TransitionError("costs", costs, f"must have {spec.num_constraints} entries, one per constraint")
+        for field, number in (("reward", reward), *((f"costs[{i}]", c) for i, c in enumerate(costs))):
+            if not 0 <= number <= 1:
+                raise TransitionError(field, number, "must be a number from 0 to 1")

@@ -1,0 +1,73 @@
+"""Drawing a transition kernel from the Dirichlet posterior (paper, eq. (5) and the line "Generate p_k")."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safe_psrl.compiled import compiled
+
+SMALLEST_SUM = 1e-290  # below it, gamma draws have lost digits to underflow
+
+
+@compiled
+def draw_kernel(
+    generator: np.random.Generator,
+    prior: NDArray[np.float64],
+    counts: NDArray[np.int64],
+    p: NDArray[np.float64],
+) -> None:
+    """p(.|s,a) ~ Dirichlet(prior + counts), independent rows; all [L, S, A, S]; `p` is written."""
+    steps, num_states, num_actions, _ = p.shape
+    for h in range(steps):
+        for s in range(num_states):
+            for a in range(num_actions):
+                draw_row(generator, prior[h, s, a], counts[h, s, a], p[h, s, a])
+
+
+@compiled
+def draw_row(
+    generator: np.random.Generator,
+    prior: NDArray[np.float64],
+    counts: NDArray[np.int64],
+    row: NDArray[np.float64],
+) -> None:
+    """One row: normalised gamma draws. A next state with prior 0 is outside the support and stays at 0."""
+    total = 0.0
+    for t in range(row.size):
+        row[t] = generator.standard_gamma(prior[t] + counts[t]) if prior[t] > 0.0 else 0.0
+        total += row[t]
+    if total < SMALLEST_SUM:
+        draw_tiny_row(generator, prior, counts, row)
+        return
+    scale = 1.0 / total
+    for t in range(row.size):
+        row[t] *= scale
+
+
+@compiled
+def draw_tiny_row(
+    generator: np.random.Generator,
+    prior: NDArray[np.float64],
+    counts: NDArray[np.int64],
+    row: NDArray[np.float64],
+) -> None:
+    """A row whose gamma draws all underflow, as those of tiny weights do: drawn again, by logarithms.
+
+    A Gamma(a) draw is a Gamma(a+1) draw times U^(1/a). The direction of a vector of gamma draws is independent of its
+    length, so drawing anew because the length was too small does not bend the distribution.
+    """
+    greatest = -np.inf
+    for t in range(row.size):
+        row[t] = -np.inf
+        if prior[t] > 0.0:
+            alpha = prior[t] + counts[t]
+            uniform = 1.0 - generator.random()
+            row[t] = np.log(generator.standard_gamma(alpha + 1.0)) + np.log(uniform) / alpha
+            greatest = max(greatest, row[t])
+    if greatest == -np.inf:  # no next state is possible: an unavailable action of the specification
+        row[:] = 0.0
+        return
+    total = 0.0
+    for t in range(row.size):
+        row[t] = np.exp(row[t] - greatest)
+        total += row[t]
+    row /= total

@@ -1,0 +1,214 @@
+"""Whole simulated runs of Safe PSRL on a known kernel, compiled: learning, playing and exact regret accounting.
+
+A run is the same sequence of `begin_episode` and observations as `SafePsrl` makes, to the bit; only the bookkeeping around
+them is compiled too. It advances in pieces, so that its caller can show progress and stop between them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from safe_psrl.compiled import compiled
+from safe_psrl.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
+from safe_psrl.learner import AgentState, SafePsrl
+from safe_psrl.optimum import checked_kernel, exact_optimum
+from safe_psrl.planning import Floats, Policy, dot, evaluate_policy
+from safe_psrl.streams import ENVIRONMENT, open_stream, restart
+
+
+class World(NamedTuple):
+    """The truth that a run is played on and judged by."""
+
+    p: Floats  # [1|H, S, A, S]
+    cumulative_p: Floats  # its running sums over next states
+    cumulative_initial: Floats  # [S]
+    signals: Floats  # [1+M, 1|H, S, A], true means
+    noisy: bool  # signals are drawn as 0 or 1 with their mean; else they are their mean
+    best_reward: float  # V*(tau)
+
+
+class Ledger(NamedTuple):
+    """What a run has cost so far (paper, eqs. (3) and (4)): signed, by exact evaluation on the true kernel."""
+
+    objective_regret: Floats  # [1]
+    constraint_regret: Floats  # [M]
+    constraint_regret_max: Floats  # [M], the greatest that it ever was, not below 0
+    violating_episodes: NDArray[np.int64]  # [1], episodes whose true expected cost exceeded a budget
+
+
+class Memory(NamedTuple):
+    """The learner's state in place. `AgentState` is its immutable form."""
+
+    dual: Floats  # [M]
+    counts: NDArray[np.int64]  # [L, S, A, S]
+    sums: Floats  # [1+M, 1|H, S, A], no rows unless a signal is learned
+    visits: NDArray[np.int64]  # [1|H, S, A]
+    estimates: Floats  # [1+M, 1|H, S, A], the signals as the learner sees them
+    learned: NDArray[np.bool_]  # [1+M]
+
+
+class SimulatedRun:
+    """Safe PSRL against the kernel `transitions`, from its first episode on.
+
+    `true_signals` are the means that the world pays; the specification's own unless given. With `noisy`, each reward and cost
+    is drawn as 0 or 1. The environment's randomness is the stream of (`environment_seed`, episode).
+    """
+
+    def __init__(
+        self,
+        learner: SafePsrl,
+        transitions: ArrayLike,
+        *,
+        environment_seed: int = 0,
+        true_signals: Floats | None = None,
+        noisy: bool = False,
+    ) -> None:
+        spec = learner.spec
+        p = checked_kernel(spec, transitions)
+        signals = spec.signals if true_signals is None else np.ascontiguousarray(true_signals)
+        best = exact_optimum(spec, transitions).reward
+        self.episode = 0
+        self.world = World(
+            p=p,
+            cumulative_p=np.cumsum(p, axis=-1),
+            cumulative_initial=np.cumsum(spec.initial_distribution),
+            signals=signals,
+            noisy=noisy,
+            best_reward=best,
+        )
+        self.ledger = Ledger(np.zeros(1), np.zeros(spec.num_constraints), np.zeros(spec.num_constraints), np.zeros(1, np.int64))
+        state = learner.initial_state()
+        self._memory = Memory(
+            dual=state.dual_variables.copy(),
+            counts=state.transition_counts.copy(),
+            sums=state.signal_sums.copy(),
+            visits=state.visits.copy(),
+            estimates=spec.signals.copy(),
+            learned=spec.learned_signals,
+        )
+        self._learner = learner
+        self._draft = empty_draft(spec)
+        self._streams = (*open_stream(), *open_stream())
+        self._environment_seed = environment_seed
+
+    @property
+    def state(self) -> AgentState:
+        """The learner's state after the last episode."""
+        memory = self._memory
+        return AgentState(self.episode, memory.dual.copy(), memory.counts.copy(), memory.sums.copy(), memory.visits.copy())
+
+    @property
+    def dual_variables(self) -> Floats:
+        """[M]: after the last episode."""
+        return self._memory.dual.copy()
+
+    @property
+    def pessimism(self) -> Floats:
+        """[M]: of the last episode."""
+        return self._draft.pessimism.copy()
+
+    def advance(self, episodes: int) -> None:
+        """Play that many more episodes."""
+        run_episodes(
+            *self._streams,
+            self._learner.problem,
+            self.world,
+            self._memory,
+            self.ledger,
+            self._draft,
+            self._learner.seed,
+            self._environment_seed,
+            self.episode + 1,
+            self.episode + episodes,
+        )
+        self.episode += episodes
+
+
+@compiled
+def run_episodes(
+    generator: np.random.Generator,
+    words: NDArray[np.uint64],
+    environment_generator: np.random.Generator,
+    environment_words: NDArray[np.uint64],
+    problem: Problem,
+    world: World,
+    memory: Memory,
+    ledger: Ledger,
+    draft: Draft,
+    seed: int,
+    environment_seed: int,
+    first: int,
+    last: int,
+) -> None:
+    values = np.empty_like(draft.values)
+    for k in range(first, last + 1):
+        begin_episode(generator, words, problem, memory.estimates, seed, k, memory.counts, memory.dual, draft)
+        memory.dual[:] = draft.dual_next
+        evaluate_policy(world.p, world.signals, draft.policy, values)
+        enter(ledger, problem, values, world.best_reward)
+        restart(environment_generator, environment_words, environment_seed, k, ENVIRONMENT)
+        play_episode(environment_generator, world, draft.policy, memory)
+        if memory.visits.shape[0] > 0:
+            estimate(memory)
+
+
+@compiled
+def enter(ledger: Ledger, problem: Problem, values: Floats, best_reward: float) -> None:
+    """Add an episode whose policy has the true `values` [1+M, S]."""
+    ledger.objective_regret[0] += best_reward - dot(problem.initial, values[0])
+    violated = False
+    for i in range(problem.tau.size):
+        excess = dot(problem.initial, values[1 + i]) - problem.tau[i]
+        violated = violated or excess > COST_TOLERANCE
+        ledger.constraint_regret[i] += excess
+        ledger.constraint_regret_max[i] = max(ledger.constraint_regret_max[i], ledger.constraint_regret[i])
+    if violated:
+        ledger.violating_episodes[0] += 1
+
+
+@compiled
+def play_episode(generator: np.random.Generator, world: World, policy: Policy, memory: Memory) -> None:
+    """Play `policy` on the true kernel and add what is seen to the counts."""
+    counts, sums, visits = memory.counts, memory.sums, memory.visits
+    state = pick(world.cumulative_initial, generator.random())
+    for h in range(policy.shape[0]):
+        action = policy[h, state]
+        step_p = h if world.p.shape[0] > 1 else 0
+        next_state = pick(world.cumulative_p[step_p, state, action], generator.random())
+        counts[h if counts.shape[0] > 1 else 0, state, action, next_state] += 1
+        if world.noisy or visits.shape[0] > 0:
+            step_signals = h if world.signals.shape[1] > 1 else 0
+            step_visits = h if visits.shape[0] > 1 else 0
+            for n in range(world.signals.shape[0]):
+                seen = world.signals[n, step_signals, state, action]
+                if world.noisy:
+                    seen = 1.0 if generator.random() < seen else 0.0
+                if visits.shape[0] > 0:
+                    sums[n, step_visits, state, action] += seen
+            if visits.shape[0] > 0:
+                visits[step_visits, state, action] += 1
+        state = next_state
+
+
+@compiled
+def pick(cumulative: Floats, uniform: float) -> int:
+    """The index that `uniform` in [0, 1) falls on: the inverse of a cumulative distribution."""
+    last = cumulative.size - 1
+    target = uniform * cumulative[last]
+    for i in range(last):
+        if target < cumulative[i]:
+            return i
+    return last
+
+
+@compiled
+def estimate(memory: Memory) -> None:
+    """Write the mean of each learned signal where it was visited."""
+    for n in range(memory.learned.size):
+        if memory.learned[n]:
+            for h in range(memory.visits.shape[0]):
+                for s in range(memory.visits.shape[1]):
+                    for a in range(memory.visits.shape[2]):
+                        if memory.visits[h, s, a] > 0:
+                            memory.estimates[n, h, s, a] = memory.sums[n, h, s, a] / memory.visits[h, s, a]
