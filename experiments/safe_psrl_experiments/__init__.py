@@ -1,0 +1,1 @@
+"""The comparison of the paper: algorithms over seeds, figures, and benchmarks."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from safe_psrl.checks import checked_table, frozen
+from safe_psrl.checks import checked_table, frozen, refuse_where
 from safe_psrl.compiled import compiled
 from safe_psrl.errors import InfeasibleError, SpecError
 from safe_psrl.planning import Floats, Policy, dot, evaluate_randomised, occupancy, plan_policy
@@ -50,15 +50,18 @@ def exact_optimum(spec: CmdpSpec, transitions: ArrayLike, cost_budgets: ArrayLik
 
 
 def checked_kernel(spec: CmdpSpec, transitions: ArrayLike) -> Floats:
-    """`transitions` as [1|H, S, A, S], its rows for available actions being distributions."""
+    """`transitions` as [1|H, S, A, S], the rows of available actions being distributions on the support."""
     pair = (spec.num_states, spec.num_actions, spec.num_states)
-    shapes = {"[S, A, S]": pair, "[H, S, A, S]": (spec.horizon, *pair)}
-    p = frozen(checked_table("transitions", transitions, shapes).reshape(-1, *pair), np.float64)
-    wrong = (p < 0).any(axis=-1) | (abs(p.sum(axis=-1) - 1) > FEASIBILITY_TOLERANCE)
-    for h, s, a in np.argwhere(wrong & spec.available_actions):
-        raise SpecError(f"transitions[{h}][{s}][{a}]" if len(p) > 1 else f"transitions[{s}][{a}]", p[h, s, a],
-                        "must be a distribution over next states")  # fmt: skip
-    return p
+    shapes = {"[S, A, S]": pair, "[1, S, A, S]": (1, *pair), "[H, S, A, S]": (spec.horizon, *pair)}
+    table = checked_table("transitions", transitions, shapes)
+    counted = spec.available_actions[..., None]
+    refuse_where("transitions", table, (table < 0) & counted, "must not be negative")
+    outside = (table > 0) & counted & ~(spec.support if table.ndim == 4 or not spec.stationary else spec.support[0])
+    refuse_where("transitions", np.broadcast_to(table, outside.shape), outside, "must be 0 outside the support")
+    totals = table.sum(axis=-1)
+    wrong = (abs(totals - 1) > FEASIBILITY_TOLERANCE) & spec.available_actions
+    refuse_where("sum of transitions", totals, wrong, "must be 1")
+    return frozen(table.reshape(-1, *pair), np.float64)
 
 
 def policy_of(spec: CmdpSpec, visits: Floats) -> Floats:

@@ -15,48 +15,75 @@ Policy = NDArray[np.int32]
 
 @compiled_sum
 def dot(row: Floats, values: Floats) -> float:
-    """p(.|s,a) V: the expected value of the next state."""
+    """p(.|s,a) V: the expectation of `values` under the distribution `row`."""
     total = 0.0
     for t in range(row.size):
         total += row[t] * values[t]
     return total
 
 
+@compiled_sum
+def dot_four(row_0: Floats, row_1: Floats, row_2: Floats, row_3: Floats, values: Floats) -> tuple[float, float, float, float]:
+    """Four rows in one pass over the values: as fast as BLAS where rows come from beyond the cache."""
+    total_0, total_1, total_2, total_3 = 0.0, 0.0, 0.0, 0.0
+    for t in range(values.size):
+        total_0 += row_0[t] * values[t]
+        total_1 += row_1[t] * values[t]
+        total_2 += row_2[t] * values[t]
+        total_3 += row_3[t] * values[t]
+    return total_0, total_1, total_2, total_3
+
+
 @compiled
-def plan_policy(
+def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts references for rows handed to functions, which costs more
     p: Floats, signals: Floats, weights: Floats, available: NDArray[np.bool_], policy: Policy, values: Floats
 ) -> None:
     """Write the best deterministic policy for the weighted sum of the signals, and its value for each signal (eq. (2)).
 
-    Ties go to the lowest action. With weights (1, -lambda_k/eta_k) this is the paper's policy update. Evaluating the policy
-    on the way costs little: the chosen row is still in the cache.
+    With weights (1, -lambda_k/eta_k) this is the paper's policy update; ties go to the lowest action. One weight at least
+    must not be 0. The policy is evaluated on the way, while the chosen row is in the cache; the first signal with a weight
+    needs no evaluation, for its value follows from the others' and the objective's.
     """
     horizon, num_states = policy.shape
     num_signals, num_actions = weights.size, available.shape[1]
-    objective = np.zeros(num_states)
-    objective_next = np.zeros(num_states)
+    fours = num_actions - num_actions % 4
+    anchor = 0
+    while weights[anchor] == 0.0:
+        anchor += 1
+    ahead = np.empty(num_actions)
+    objective, objective_next = np.zeros(num_states), np.zeros(num_states)
     values_next = np.zeros((num_signals, num_states))
     for h in range(horizon - 1, -1, -1):
-        step_p = h if p.shape[0] > 1 else 0
+        p_h = p[h if p.shape[0] > 1 else 0]
         step_signals = h if signals.shape[1] > 1 else 0
         for s in range(num_states):
-            best = -np.inf
-            best_action = 0
+            for a in range(0, fours, 4):
+                ahead[a], ahead[a + 1], ahead[a + 2], ahead[a + 3] = dot_four(
+                    p_h[s, a], p_h[s, a + 1], p_h[s, a + 2], p_h[s, a + 3], objective_next
+                )
+            for a in range(fours, num_actions):
+                ahead[a] = dot(p_h[s, a], objective_next)
+            best, best_action = -np.inf, 0
             for a in range(num_actions):
                 if available[s, a]:
-                    q = dot(p[step_p, s, a], objective_next)
+                    q = ahead[a]
                     for n in range(num_signals):
                         q += weights[n] * signals[n, step_signals, s, a]
                     if q > best:
-                        best = q
-                        best_action = a
+                        best, best_action = q, a
             objective[s] = best
             policy[h, s] = best_action
+            row = p_h[s, best_action]
             for n in range(num_signals):
-                ahead = dot(p[step_p, s, best_action], values_next[n])
-                values[n, s] = signals[n, step_signals, s, best_action] + ahead
+                if n != anchor:
+                    values[n, s] = signals[n, step_signals, s, best_action] + dot(row, values_next[n])
         objective, objective_next = objective_next, objective
         values_next[:] = values
+    values[anchor] = objective_next
+    for n in range(num_signals):
+        if n != anchor:
+            values[anchor] -= weights[n] * values[n]
+    values[anchor] /= weights[anchor]
 
 
 @compiled
@@ -66,12 +93,12 @@ def evaluate_policy(p: Floats, signals: Floats, policy: Policy, values: Floats) 
     num_signals = values.shape[0]
     values_next = np.zeros((num_signals, num_states))
     for h in range(horizon - 1, -1, -1):
-        step_p = h if p.shape[0] > 1 else 0
+        p_h = p[h if p.shape[0] > 1 else 0]
         step_signals = h if signals.shape[1] > 1 else 0
         for s in range(num_states):
-            a = policy[h, s]
+            row = p_h[s, policy[h, s]]
             for n in range(num_signals):
-                values[n, s] = signals[n, step_signals, s, a] + dot(p[step_p, s, a], values_next[n])
+                values[n, s] = signals[n, step_signals, s, policy[h, s]] + dot(row, values_next[n])
         values_next[:] = values
 
 

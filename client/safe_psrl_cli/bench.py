@@ -1,0 +1,67 @@
+"""`safe-psrl bench`: how fast, against a limit measured in the same run."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from safe_psrl_experiments.bench.measure import Result
+
+MISSED = 1
+
+app = typer.Typer(
+    help="Measure speed against a limit of the same machine in the same run. Exit code 1 if a bar is missed.",
+    no_args_is_help=True,
+)
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the results here too.", dir_okay=False)]
+Rounds = Annotated[int, typer.Option(min=1, help="Times that each thing is measured, in turn; medians are shown.")]
+
+
+@app.command("learn")
+def learn(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
+    """A simulated episode of Safe PSRL, against its plain numpy twin and against bare gamma draws."""
+    from safe_psrl_experiments.bench.learn import bench_learn  # noqa: PLC0415
+
+    _run(lambda report: bench_learn(rounds, report), json_file)
+
+
+@app.command("plan")
+def plan(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
+    """Planning and drawing kernels of 100 and 500 states, against BLAS and against numpy's gamma draws."""
+    from safe_psrl_experiments.bench.plan import bench_plan  # noqa: PLC0415
+
+    _run(lambda report: bench_plan(rounds, report), json_file)
+
+
+def _run(bench: Callable[[Callable[[str], None]], "list[Result]"], json_file: Path | None) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    from safe_psrl import warm_up  # noqa: PLC0415
+    from safe_psrl_experiments.bench.measure import as_json  # noqa: PLC0415
+
+    with Console(stderr=True).status("preparing kernels") as status:
+        warm_up()
+        results = bench(status.update)
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(as_json(results), indent=2) + "\n", encoding="utf-8")
+    _show(results)
+    if not all(result.ok for result in results):
+        raise typer.Exit(MISSED)
+
+
+def _show(results: "list[Result]") -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table()
+    for heading in ("what", "time", "limit", "ratio", "bar"):
+        table.add_column(heading, justify="right" if heading in {"time", "ratio"} else "left")
+    for result in results:
+        verdict = "" if result.bar is None else f"{result.bar} {'met' if result.ok else 'MISSED'}"
+        limit = f"{result.limit:,.1f} {result.unit}: {result.limit_name}"
+        table.add_row(result.name, f"{result.value:,.1f} {result.unit}", limit, f"{result.ratio:.2f}", verdict)
+    Console().print(table)

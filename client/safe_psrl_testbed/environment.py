@@ -1,0 +1,79 @@
+"""What an environment is: something that can be reset and stepped, and says what an agent may know of it."""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from safe_psrl.checks import checked_integer
+from safe_psrl.errors import SpecError
+from safe_psrl.optimum import checked_kernel
+from safe_psrl.simulation import pick
+from safe_psrl.spec import CmdpSpec
+from safe_psrl.streams import ENVIRONMENT, MAX_SEED, stream_of
+
+
+class Outcome(NamedTuple):
+    """What a step yields."""
+
+    next_state: int
+    reward: float
+    costs: tuple[float, ...]
+    done: bool  # the horizon is reached
+
+
+class Environment(Protocol):
+    """An episodic environment with finite states and actions."""
+
+    @property
+    def spec(self) -> CmdpSpec:
+        """What an agent is told: everything but the kernel."""
+        ...
+
+    def reset(self, seed: int | None = None) -> int:
+        """Begin an episode and return its first state; with a seed, the first episode of that seed."""
+        ...
+
+    def step(self, action: int) -> Outcome:
+        """Play `action`. Refused once the episode is done."""
+        ...
+
+
+class TabularEnvironment:
+    """An environment whose kernel is known, and can be shown. Rewards and costs are their means, or with `noisy`, 0 or 1.
+
+    The randomness of an episode is the stream of (seed, episode), as in a compiled `SimulatedRun`: both see the same world.
+    """
+
+    def __init__(self, spec: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False) -> None:
+        self.spec = spec
+        self.transitions: NDArray[np.float64] = checked_kernel(spec, transitions)  # [1|H, S, A, S]
+        self._noisy = noisy
+        self._cumulative = np.cumsum(self.transitions, axis=-1)
+        self._cumulative_initial = np.cumsum(spec.initial_distribution)
+        self._seed, self._episode = 0, 0
+        self._step = spec.horizon
+        self._state = 0
+
+    def reset(self, seed: int | None = None) -> int:
+        if seed is not None:
+            self._seed, self._episode = checked_integer("seed", seed, 0, MAX_SEED), 0
+        self._episode += 1
+        self._generator = stream_of(self._seed, self._episode, ENVIRONMENT)
+        self._step = 0
+        self._state = int(pick(self._cumulative_initial, self._generator.random()))
+        return self._state
+
+    def step(self, action: int) -> Outcome:
+        if self._step >= self.spec.horizon:
+            raise SpecError("action", action, "comes after the episode's end; reset the environment first")
+        checked_integer("action", action, 0, self.spec.num_actions - 1)
+        if not self.spec.available_actions[self._state, action]:
+            raise SpecError("action", action, f"is not available in state {self._state}")
+        row = self._cumulative[self._step % len(self._cumulative), self._state, action]
+        next_state = int(pick(row, self._generator.random()))
+        signals = self.spec.signals[:, self._step % self.spec.signals.shape[1], self._state, action]
+        seen = [float(self._generator.random() < mean) for mean in signals] if self._noisy else signals.tolist()
+        self._step += 1
+        self._state = next_state
+        return Outcome(next_state, seen[0], tuple(seen[1:]), self._step == self.spec.horizon)

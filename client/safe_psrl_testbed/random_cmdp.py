@@ -1,0 +1,43 @@
+"""Constrained MDPs of any size, made from a seed, with budgets that bind and can be kept."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safe_psrl.planning import plan_policy
+from safe_psrl.spec import CmdpSpec, Constraint
+
+LEAST_SLACK = 0.05  # between what is satisfiable and the budget, per step
+
+
+def random_cmdp(
+    num_states: int, num_actions: int, horizon: int, seed: int = 0, num_constraints: int = 1, concentration: float = 0.3
+) -> tuple[CmdpSpec, NDArray[np.float64]]:
+    """A specification and a kernel [S, A, S]: rows Dirichlet(`concentration`), rewards and costs uniform.
+
+    Budgets lie half way between the costs of a frugal policy and those of the greedy one, so that they matter.
+    """
+    generator = np.random.default_rng(seed)
+    p = generator.dirichlet(np.full(num_states, concentration), size=(num_states, num_actions))
+    signals = generator.random((1 + num_constraints, 1, num_states, num_actions))
+    frugal = _costs(p, signals, horizon, np.append(0.0, -np.ones(num_constraints)))
+    greedy = _costs(p, signals, horizon, np.append(1.0, np.zeros(num_constraints)))
+    budgets = np.minimum(frugal + np.maximum((greedy - frugal) / 2, LEAST_SLACK * horizon), horizon)
+    satisfiable = frugal + (budgets - frugal) / 4
+    constraints = [
+        Constraint(f"cost-{i + 1}", signals[1 + i, 0], float(budgets[i]), float(satisfiable[i])) for i in range(num_constraints)
+    ]
+    spec = CmdpSpec(
+        num_states=num_states, num_actions=num_actions, horizon=horizon, reward=signals[0, 0], constraints=constraints
+    )
+    return spec, p
+
+
+def _costs(
+    p: NDArray[np.float64], signals: NDArray[np.float64], horizon: int, weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """[M]: the costs from state 0 of the policy that is best for the weighted signals."""
+    num_states, num_actions, _ = p.shape
+    values = np.empty((len(signals), num_states))
+    available = np.ones((num_states, num_actions), np.bool_)
+    plan_policy(p[None], signals, weights, available, np.empty((horizon, num_states), np.int32), values)
+    return values[1:, 0]

@@ -1,0 +1,90 @@
+"""Finding an environment by the name that a user types: a preset, `random:…`, or a specification file."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safe_psrl.documents import parse_document, scalar_of, spec_from_document
+from safe_psrl.errors import InfeasibleError, SpecError
+from safe_psrl.optimum import checked_kernel, exact_optimum
+from safe_psrl.posterior import draw_kernel
+from safe_psrl.presets import PRESETS, preset
+from safe_psrl.spec import CmdpSpec
+from safe_psrl.streams import SCENARIO, stream_of
+from safe_psrl_testbed.environment import TabularEnvironment
+from safe_psrl_testbed.kernels import KERNELS
+from safe_psrl_testbed.random_cmdp import random_cmdp
+
+MAX_DRAWS: Final = 1000
+RANDOM_SIZES: Final = {"states": 6, "actions": 3, "horizon": 6, "seed": 0, "constraints": 1}
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """A problem together with the truth, which is one kernel or, as in the Bayesian regret, one drawn from the prior a seed."""
+
+    name: str
+    spec: CmdpSpec
+    transitions: NDArray[np.float64] | None  # None: drawn from the prior
+
+    def transitions_for(self, seed: int) -> NDArray[np.float64]:
+        """[1|H, S, A, S]: the kernel that seed `seed` plays on; one of those that assumption 1 allows."""
+        if self.transitions is not None:
+            return checked_kernel(self.spec, self.transitions)
+        generator = stream_of(seed, 0, SCENARIO)
+        p = np.zeros(self.spec.dirichlet_prior.shape)
+        for _ in range(MAX_DRAWS):
+            draw_kernel(generator, self.spec.dirichlet_prior, np.zeros(p.shape, np.int64), p)
+            try:
+                exact_optimum(self.spec, p, self.spec.satisfiable_costs)
+            except InfeasibleError:
+                continue
+            return checked_kernel(self.spec, p)
+        raise SpecError(
+            "satisfiable_cost",
+            self.spec.satisfiable_costs,
+            f"was reached on none of {MAX_DRAWS} kernels drawn from the prior; raise it, or give `transitions`",
+        )
+
+    def environment(self, seed: int = 0) -> TabularEnvironment:
+        return TabularEnvironment(self.spec, self.transitions_for(seed))
+
+
+def scenario_named(text: str) -> Scenario:
+    """`streaming-buffer`, `inventory`, `factored-toy`, `random:states=6,actions=3,…`, or a path to a .toml or .json file."""
+    if text in KERNELS:
+        return Scenario(text, preset(text), KERNELS[text]())
+    if text == "random" or text.startswith("random:"):
+        return _random(text)
+    path = Path(text)
+    if path.suffix in {".toml", ".json"}:
+        return _from_file(path)
+    choices = ", ".join([*PRESETS, "random:states=S,actions=A,horizon=H,seed=N"])
+    raise SpecError("environment", text, f"must be one of {choices}, or a .toml or .json file")
+
+
+def _random(text: str) -> Scenario:
+    sizes: dict[str, int] = dict(RANDOM_SIZES)
+    for part in filter(None, text.partition(":")[2].split(",")):
+        key, _, value = part.partition("=")
+        number = scalar_of(value)
+        if key not in sizes or not isinstance(number, int) or isinstance(number, bool) or number < (key != "seed"):
+            raise SpecError("environment", text, f"has the part {part!r}; write random:" + ",".join(f"{k}=N" for k in sizes))
+        sizes[key] = number
+    spec, p = random_cmdp(sizes["states"], sizes["actions"], sizes["horizon"], sizes["seed"], sizes["constraints"])
+    return Scenario(text, spec, p)
+
+
+def _from_file(path: Path) -> Scenario:
+    """A specification, with its kernel under `transitions` if the file has one."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError("file", str(path), f"cannot be read: {error}") from None
+    document = parse_document(text, path.suffix[1:])
+    transitions = document.pop("transitions", None)
+    spec = spec_from_document(document)
+    return Scenario(path.stem, spec, None if transitions is None else checked_kernel(spec, transitions))

@@ -1,0 +1,51 @@
+"""Timing several things in turn, so that a noisy machine is noisy for all of them."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Result:
+    """A figure against its limit. `ratio` is value / limit; `bar` says what it must keep, or is None for information."""
+
+    name: str
+    value: float
+    unit: str
+    limit: float
+    limit_name: str
+    ratio: float
+    bar: str | None
+    ok: bool
+
+
+def judged(
+    name: str,
+    value: float,
+    limit: float,
+    limit_name: str,
+    unit: str = "us",
+    bar: tuple[Literal["<=", ">="], float] | None = None,
+) -> Result:
+    """A figure with its ratio to `limit`, which must be at most or at least the number of `bar`."""
+    ratio = value / limit
+    ok = bar is None or (ratio <= bar[1] if bar[0] == "<=" else ratio >= bar[1])
+    return Result(name, value, unit, limit, limit_name, ratio, f"{bar[0]} {bar[1]:g}" if bar else None, ok)
+
+
+def interleaved(tasks: dict[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, float]:
+    """Median microseconds of one repetition. A task is a function and the number of repetitions that one call makes."""
+    times: dict[str, list[float]] = {name: [] for name in tasks}
+    for number in range(rounds + 1):
+        for name, (task, repetitions) in tasks.items():
+            began = time.perf_counter()
+            task()
+            if number:  # the first round warms up
+                times[name].append((time.perf_counter() - began) / repetitions * 1e6)
+    return {name: median(values) for name, values in times.items()}
+
+
+def as_json(results: list[Result]) -> dict[str, Any]:
+    return {"results": [asdict(result) for result in results]}

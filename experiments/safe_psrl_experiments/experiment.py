@@ -1,0 +1,88 @@
+"""An experiment: algorithms over seeds in one environment, written to a directory."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safe_psrl.errors import SpecError
+from safe_psrl.spec import CmdpSpec
+from safe_psrl_experiments.algorithms import algorithm_named
+from safe_psrl_experiments.figures import draw_figures
+from safe_psrl_experiments.runs import Job, Report, run_jobs
+from safe_psrl_experiments.summary import summary_of, write_results
+from safe_psrl_testbed import scenario_named
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What to run. `parameters` are by algorithm. Raises `SpecError` for whatever cannot be run, before anything is."""
+
+    environment: str
+    algorithms: list[str]
+    episodes: int
+    seeds: int
+    parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1 or self.seeds < 1:
+            raise SpecError("episodes, seeds", [self.episodes, self.seeds], "must be at least 1")
+        if not self.algorithms:
+            raise SpecError("algorithms", [], "must name one at least")
+        for name in self.parameters:
+            if name not in self.algorithms:
+                raise SpecError(
+                    "parameter of", name, f"is not for an algorithm of this experiment: {', '.join(self.algorithms)}"
+                )
+        scenario = scenario_named(self.environment)
+        for name in self.algorithms:
+            algorithm_named(name).start(scenario.spec, scenario.transitions_for(1), self.parameters.get(name, {}), 1)
+
+    @property
+    def spec(self) -> CmdpSpec:
+        return scenario_named(self.environment).spec
+
+    @property
+    def total_episodes(self) -> int:
+        return self.episodes * self.seeds * len(self.algorithms)
+
+    def jobs(self) -> list[Job]:
+        return [
+            Job(self.environment, name, seed, self.episodes, self.parameters.get(name, {}))
+            for name in self.algorithms
+            for seed in range(1, self.seeds + 1)
+        ]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    summary: dict[str, Any]
+    files: list[Path]
+    figures: list[Path]
+
+
+def run_experiment(experiment: Experiment, directory: Path, processes: int, report: Report) -> Outcome | None:
+    """Run, and write results and figures of whatever was done; None if it was stopped before anything was."""
+    records = [record for record in run_jobs(experiment.jobs(), processes, report) if record.rows]
+    if not records:
+        return None
+    spec = experiment.spec
+    summary = summary_of(spec, experiment.environment, experiment.episodes, records)
+    files = write_results(directory, spec, summary, records)
+    return Outcome(summary, files, draw_figures(directory, spec, records, _caption(experiment, summary)))
+
+
+def _caption(experiment: Experiment, summary: dict[str, Any]) -> str:
+    spec = experiment.spec
+    budgets = ", ".join(
+        f"{name}: budget {budget:g}, satisfiable {satisfiable:g}"
+        for name, budget, satisfiable in zip(spec.constraint_names, spec.cost_budgets, spec.satisfiable_costs, strict=True)
+    )
+    settings = ", ".join(
+        f"{name}.{key}={value}" for name, pairs in experiment.parameters.items() for key, value in pairs.items()
+    )
+    return (
+        f"{experiment.environment}: {spec.num_states} states, {spec.num_actions} actions, horizon {spec.horizon}; {budgets}; "
+        f"{summary['episodes']:,} episodes, mean of {summary['seeds']} seeds, band from least to greatest"
+        + (f"; {settings}" if settings else "; default settings")
+        + ("; stopped early" if summary["interrupted"] else "")
+    )

@@ -1,0 +1,76 @@
+"""Figures like the paper's: cumulative (Fig. 1) and average (Fig. 2) regret, objective and constraint side by side.
+
+Colours are Okabe and Ito's, which colour-blind people can tell apart; each curve has a line style of its own as well.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+from numpy.typing import NDArray
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+from safe_psrl.spec import CmdpSpec
+from safe_psrl_experiments.records import RunRecord, per_constraint
+from safe_psrl_experiments.summary import common_episode
+
+COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442", "#999999")
+STYLES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)), (0, (2, 2)))
+FIGURES: Final = {"cumulative_regret.png": "Cumulative", "average_regret.png": "Average"}
+
+Curves = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # by algorithm: episodes [R], regret [seeds, R]
+
+
+def draw_figures(directory: Path, spec: CmdpSpec, records: list[RunRecord], caption: str) -> list[Path]:
+    """Write both figures and return their paths."""
+    directory.mkdir(parents=True, exist_ok=True)
+    panels = {
+        "objective regret": _curves(records, ["objective_regret"]),
+        "constraint regret": _curves(records, per_constraint(spec, "constraint_regret")),
+    }
+    return [_draw(directory / name, kind, panels, caption) for name, kind in FIGURES.items()]
+
+
+def _curves(records: list[RunRecord], columns: list[str]) -> Curves:
+    """With several constraints, the one that is worst at the moment."""
+    last = common_episode(records)
+    curves: Curves = {}
+    for name in dict.fromkeys(record.algorithm for record in records):
+        mine = [[row for row in record.rows if row["episode"] <= last] for record in records if record.algorithm == name]
+        shared = sorted(set.intersection(*({row["episode"] for row in rows} for rows in mine)))
+        picked = [[row for row in rows if row["episode"] in set(shared)] for rows in mine]
+        regret = [[max(row[column] for column in columns) for row in rows] for rows in picked]
+        curves[name] = np.array(shared, np.float64), np.array(regret, np.float64)
+    return curves
+
+
+def _draw(path: Path, kind: str, panels: dict[str, Curves], caption: str) -> Path:
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    for axis, (label, curves) in zip(axes, panels.items(), strict=True):
+        for i, (name, (episodes, regret)) in enumerate(curves.items()):
+            _draw_curve(axis, i, name, episodes, regret / episodes if kind == "Average" else regret)
+        axis.axhline(0.0, color="black", linewidth=0.8)
+        unit = "per episode" if kind == "Average" else "summed over episodes"
+        axis.set(title=f"{kind} {label}", xlabel="episode", ylabel=f"{label} ({unit})")
+        if kind == "Average":
+            axis.set_xscale("log")
+        else:
+            axis.ticklabel_format(axis="both", style="sci", scilimits=(-3, 4))
+        axis.grid(alpha=0.3)
+        axis.legend()
+    figure.supxlabel(caption, fontsize=8.5, color="#444444", wrap=True)
+    figure.savefig(path, dpi=150, metadata={"Description": caption})
+    plt.close(figure)
+    return path
+
+
+def _draw_curve(axis: Axes, i: int, name: str, episodes: NDArray[np.float64], regret: NDArray[np.float64]) -> None:
+    """The mean over seeds, with a band from the least to the greatest."""
+    style: Any = STYLES[i % len(STYLES)]
+    colour = COLOURS[i % len(COLOURS)]
+    axis.plot(episodes, regret.mean(axis=0), color=colour, linestyle=style, linewidth=2, label=name)
+    axis.fill_between(episodes, regret.min(axis=0), regret.max(axis=0), color=colour, alpha=0.2, linewidth=0)

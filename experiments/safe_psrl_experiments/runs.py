@@ -1,0 +1,113 @@
+"""Running algorithms over seeds in parallel processes, with progress, and stopping early without losing what was done."""
+
+import multiprocessing
+import queue
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.synchronize import Event
+from typing import Any
+
+from safe_psrl.optimum import exact_optimum
+from safe_psrl_experiments.algorithms import algorithm_named
+from safe_psrl_experiments.records import RunRecord, recorded_episodes, row_of
+from safe_psrl_testbed import scenario_named
+
+SECONDS_PER_PIECE = 0.1  # how often a run reports and looks whether it should stop
+
+Report = Callable[[int], None]  # that many more episodes are done
+
+
+@dataclass(frozen=True)
+class Job:
+    """One algorithm with one seed. Plain words, so that any process can make the rest of it."""
+
+    environment: str
+    algorithm: str
+    seed: int
+    episodes: int
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+def run_job(job: Job, report: Report, should_stop: Callable[[], bool]) -> RunRecord:
+    """Run to the end, or to the first moment at which `should_stop`; what was done until then is recorded."""
+    scenario = scenario_named(job.environment)
+    transitions = scenario.transitions_for(job.seed)
+    optimum = exact_optimum(scenario.spec, transitions)
+    run = algorithm_named(job.algorithm).start(scenario.spec, transitions, job.parameters, job.seed)
+    rows: list[dict[str, float]] = []
+    seconds, piece = 0.0, 1
+    for stop_at in recorded_episodes(job.episodes):
+        while run.episode < stop_at and not should_stop():
+            size = min(piece, stop_at - run.episode)
+            began = time.perf_counter()
+            run.advance(size)
+            elapsed = time.perf_counter() - began
+            seconds += elapsed
+            if size == piece:
+                piece = max(1, min(2 * piece, int(size * SECONDS_PER_PIECE / max(elapsed, 1e-9))))
+            report(size)
+        if run.episode and (not rows or run.episode > rows[-1]["episode"]):
+            rows.append(row_of(scenario.spec, run))
+        if run.episode < stop_at:
+            break
+    finished = run.episode == job.episodes
+    return RunRecord(job.algorithm, job.seed, rows, seconds, optimum.reward, optimum.costs.tolist(), finished)
+
+
+def run_jobs(jobs: list[Job], processes: int, report: Report) -> list[RunRecord]:
+    """The records of `jobs`, in their order, from that many processes. Ctrl-C ends all runs early and returns what they did."""
+    context = multiprocessing.get_context("spawn")
+    stop, reports = context.Event(), context.Queue()
+    with ProcessPoolExecutor(
+        min(processes, len(jobs)), mp_context=context, initializer=_prepare, initargs=(stop, reports)
+    ) as pool:
+        with _stopping_gently(stop):
+            futures = [pool.submit(_run_in_process, job) for job in jobs]
+            _follow(futures, reports, report)
+        return [record for future in futures if (record := future.result()) is not None]
+
+
+_stop: Event
+_reports: "multiprocessing.Queue[int]"
+
+
+def _prepare(stop: Event, reports: "multiprocessing.Queue[int]") -> None:
+    """In each process: Ctrl-C is for the parent to handle."""
+    global _stop, _reports  # a process of a pool has no other place for what it was started with
+    _stop, _reports = stop, reports
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run_in_process(job: Job) -> RunRecord | None:
+    if _stop.is_set():
+        return None
+    return run_job(job, _reports.put, _stop.is_set)
+
+
+def _follow(futures: list[Future[RunRecord | None]], reports: "multiprocessing.Queue[int]", report: Report) -> None:
+    while not all(future.done() for future in futures):
+        try:
+            report(reports.get(timeout=SECONDS_PER_PIECE))
+        except queue.Empty:
+            continue
+    while not reports.empty():
+        report(reports.get())
+
+
+@contextmanager
+def _stopping_gently(stop: Event) -> Iterator[None]:
+    """While inside, the first Ctrl-C asks the runs to end; a second one is as usual."""
+
+    def ask(_signal: int, _frame: object) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, previous)
+
+    previous = signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
