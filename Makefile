@@ -8,7 +8,7 @@ OUT    ?= demo-results
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup format lint types contracts pytest figures bench lock clean
+.PHONY: help demo test setup proto format lint types contracts generated pytest lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ help: ## List the targets
 demo: setup ## Learn the paper's streaming buffer for 20,000 episodes and show the figures
 	$(BIN)/safe-psrl experiment streaming-buffer --algorithms safe-psrl --episodes 20000 --seeds 4 --jobs 2 --out $(OUT)
 
-test: setup lint types contracts pytest ## Run every check: ruff, mypy, import contracts, pytest
+test: setup lint types contracts generated pytest ## Run every check: ruff, mypy, import contracts, generated code, pytest
 
 setup: $(VENV)/.installed $(VENV)/.kernels ## Create the virtual environment and install the locked dependencies
 
@@ -49,6 +49,23 @@ contracts: setup
 pytest: setup
 	$(BIN)/pytest -n 2 -m "not slow"
 	$(BIN)/pytest -n 2 -m slow
+
+PROTOC = $(BIN)/python -m grpc_tools.protoc -I proto \
+	--plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc
+MESSAGES = $(wildcard proto/safe_psrl_proto/v1/*.proto)
+SERVICES = proto/safe_psrl_proto/v1/admin.proto proto/safe_psrl_proto/v1/control.proto
+GENERATED ?= proto
+
+proto: setup ## Generate Python code from the .proto files
+	@mkdir -p $(GENERATED)
+	@$(PROTOC) --python_out=$(GENERATED) --mypy_out=quiet:$(GENERATED) $(MESSAGES)
+	@$(PROTOC) --grpc_python_out=$(GENERATED) --mypy_grpc_out=quiet:$(GENERATED) $(SERVICES)
+
+generated: setup
+	@rm -rf $(VENV)/generated
+	@$(MAKE) --no-print-directory proto GENERATED=$(VENV)/generated
+	@diff -r --exclude='*.proto' --exclude='__pycache__' --exclude='__init__.py' --exclude='py.typed' proto/safe_psrl_proto $(VENV)/generated/safe_psrl_proto \
+		|| { echo "generated code differs from the .proto files: run 'make proto' and commit"; exit 1; }
 
 lock: setup ## Resolve the dependencies anew into constraints.txt
 	$(BIN)/python -m pip install --quiet uv

@@ -5,22 +5,27 @@ from typing import Annotated, NoReturn
 
 try:
     import typer
+    from typer.exceptions import TyperException
 except ImportError:
     sys.exit("safe-psrl: the command needs more than the light client: pip install 'safe-psrl[server]'")
 
-from safe_psrl_cli import bench, experiment, spec
+from safe_psrl_cli import bench, experiment, serve, spec
 
 USER_MISTAKE = 2
 INTERRUPTED = 130
 
 app = typer.Typer(
     name="safe-psrl",
-    help="Learn online without breaking a constraint: Safe PSRL, its experiments and its benchmarks.",
+    help="""Learn online without breaking a constraint: Safe PSRL, its experiments and its benchmarks.
+
+    Example: safe-psrl experiment streaming-buffer --out results
+    """,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("serve")(serve.serve)
 app.command("experiment")(experiment.experiment)
 app.add_typer(bench.app, name="bench")
 app.add_typer(spec.app, name="spec")
@@ -46,16 +51,32 @@ def _options(
 def main() -> NoReturn:
     """Run the command. A user's mistake is one line and exit code 2; Ctrl-C is exit code 130."""
     try:
-        app()
-    except KeyboardInterrupt:
-        typer.echo("safe-psrl: stopped", err=True)
-        sys.exit(INTERRUPTED)
+        code = app(standalone_mode=False)  # so that mistakes in usage come here too, and not in a box of several lines
+    except TyperException as error:
+        _leave(_usage_mistake(error), USER_MISTAKE)
     except (ValueError, OSError) as error:
         if not _is_for_users(error):
             raise
-        typer.echo(f"safe-psrl: {error}", err=True)
-        sys.exit(USER_MISTAKE)
-    sys.exit(0)
+        _leave(_file_mistake(error) if isinstance(error, OSError) else str(error), USER_MISTAKE)
+    if code == INTERRUPTED:
+        _leave("stopped", INTERRUPTED)
+    sys.exit(code or 0)
+
+
+def _leave(message: str, code: int) -> NoReturn:
+    if message:
+        typer.echo("safe-psrl: " + " ".join(message.split()), err=True)
+    sys.exit(code or 0)
+
+
+def _usage_mistake(error: TyperException) -> str:
+    """What was wrong and where to read on; nothing if help was shown in place of a command."""
+    message, context = error.format_message(), getattr(error, "ctx", None)
+    return f"{message} (see {context.command_path} --help)" if message and context else message
+
+
+def _file_mistake(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def _is_for_users(error: Exception) -> bool:

@@ -15,7 +15,11 @@ EXACT_TERMS = 100_000
 
 
 def feasibility_episode(spec: CmdpSpec, constraint: int = 0) -> float:
-    """C'' = 80 H^3 S^2 A / (tau - c0)^2: from this episode on, the tightened problem is feasible (section 6.1)."""
+    """C'' = 80 H^3 S^2 A / (tau - c0)^2: from about this episode on, the tightened problem is feasible (section 6.1).
+
+    "About", for the paper leaves logarithms out: at the theorem's coefficient, epsilon_k falls to (tau - c0) / 2 only at
+    k = 5/4 C'' (log(kSAH) + 1)^2 / log(kSAH). At the published and the literal one it is below that from C'' on.
+    """
     slack = _slack(spec, constraint)
     return 80.0 * spec.horizon**3 * spec.num_states**2 * spec.num_actions / (slack * slack)
 
@@ -28,7 +32,7 @@ def psrl_term(spec: CmdpSpec, episodes: int) -> float:
 
 
 def dual_variable_bound(spec: CmdpSpec, episodes: int, constraint: int = 0) -> float:
-    """Lemma 4, eq. (10): the bound on E[lambda_{K+1}], with rho = (tau - c0) / 4 > 0 (the sign in the text is a slip)."""
+    """Lemma 4, eq. (12): the bound on E[lambda_{K+1}], with rho = (tau - c0) / 4 > 0 (the sign in the text is a slip)."""
     horizon, tau = spec.horizon, float(spec.cost_budgets[constraint])
     slack, first_feasible = _slack(spec, constraint), feasibility_episode(spec, constraint)
     rho = slack / 4.0
@@ -45,7 +49,7 @@ def dual_variable_bound(spec: CmdpSpec, episodes: int, constraint: int = 0) -> f
 
 
 def pessimism_sum(spec: CmdpSpec, last: float) -> float:
-    """Sum of epsilon_k for k = 1..last; beyond many terms, bounded above by the integral (eq. (11)).
+    """Sum of epsilon_k for k = 1..last; beyond many terms, bounded above by the integral (eq. (13)).
 
     2 sqrt(k log(kSAH)) is the integral of (log(kSAH) + 1) / sqrt(k log(kSAH)).
     """

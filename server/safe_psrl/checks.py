@@ -85,13 +85,15 @@ def sealed(table: Table) -> Table:
 
 
 def _numbers(field: str, value: ArrayLike) -> NDArray[np.float64]:
+    requirement = "must be a table of numbers with rows of equal length"
     try:
-        table = np.asarray(value)
-        if table.dtype.kind not in "biuf":
-            table = np.asarray(value, dtype=np.float64)
-        table = table.astype(np.float64)
+        given = np.asarray(value)
+        table = given.astype(np.float64) if given.dtype.kind in "biufO" else None
     except (TypeError, ValueError, OverflowError):
-        raise SpecError(field, value, "must be a table of numbers with rows of equal length") from None
+        raise SpecError(field, value, requirement) from None
+    # numpy would read words as numbers, and drop imaginary parts
+    if table is None or (given.dtype.kind == "O" and any(isinstance(entry, str) for entry in given.flat)):
+        raise SpecError(field, value, requirement)
     refuse_where(field, table, ~np.isfinite(table), "must be finite")
     return table
 

@@ -36,7 +36,7 @@ def parse_document(text: str, kind: str) -> dict[str, Any]:
     """`text` in `kind` ("toml" or "json") as a dictionary."""
     try:
         document = json.loads(text) if kind == "json" else tomllib.loads(text)
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # both parsers' own errors are ValueErrors, as is a number of too many digits
         raise SpecError(f"{kind} document", text[:20], f"cannot be read: {error}") from None
     if not isinstance(document, dict):
         raise SpecError(f"{kind} document", text[:20], "must be a table of fields")
@@ -71,7 +71,7 @@ def spec_to_document(spec: CmdpSpec) -> dict[str, Any]:
     if not spec.stationary:
         document["stationary"] = False
     starts = np.flatnonzero(spec.initial_distribution)
-    if len(starts) == 1:
+    if len(starts) == 1 and spec.initial_distribution[starts[0]] == 1:
         document["initial_state"] = int(starts[0])
     else:
         document["initial_distribution"] = spec.initial_distribution.tolist()
@@ -112,11 +112,10 @@ def scalar_of(text: str) -> bool | int | float | str:
     if text in {"true", "false"}:
         return text == "true"
     try:
-        number = float(text)
+        number = int(text) if text.lstrip("+-").isdigit() else float(text)
     except ValueError:
         return text
-    whole = text.lstrip("+-").isdigit()
-    return int(text) if whole else number if math.isfinite(number) else text
+    return number if math.isfinite(number) else text
 
 
 def _steps(table: NDArray[Any]) -> list[Any]:
@@ -129,7 +128,7 @@ def _refuse_unknown(document: dict[str, Any], known: tuple[str, ...], where: str
         if field not in known:
             close = get_close_matches(field, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"the fields are {', '.join(known)}"
-            raise SpecError(f"{where}{field}", value, f"is not a field; {hint}")
+            raise SpecError(where + (field if field.isprintable() else repr(field)), value, f"is not a field; {hint}")
 
 
 def _require(document: dict[str, Any], fields: tuple[str, ...], where: str) -> None:

@@ -54,5 +54,8 @@ def shown(value: object) -> str:
         return f"{value:.6g}"
     if isinstance(value, np.generic):
         value = value.item()
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write out whole numbers of thousands of digits
+        text = "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -121,7 +121,7 @@ class SafePsrl:
         return replace(state, episode=k, dual_variables=plan.next_dual_variables), plan
 
     def observe(self, state: AgentState, transition: Transition) -> AgentState:
-        """The posterior after one more transition (eq. (5)). Raises `TransitionError` and changes nothing if impossible."""
+        """The posterior after one more transition (eq. (7)). Raises `TransitionError` and changes nothing if impossible."""
         check_transition(self.spec, transition)
         return replace(state, pending=(*state.pending, transition))
 
@@ -172,8 +172,9 @@ def check_transition(spec: CmdpSpec, transition: Transition) -> None:
     if spec.dirichlet_prior[step % len(spec.dirichlet_prior), state, action, next_state] == 0:
         raise TransitionError("next_state", next_state, f"is outside the support of state {state}, action {action}")
     if spec.learns_signals:
-        if len(costs) != spec.num_constraints:
+        if not isinstance(costs, tuple | list) or len(costs) != spec.num_constraints:
             raise TransitionError("costs", costs, f"must have {spec.num_constraints} entries, one per constraint")
         for field, number in (("reward", reward), *((f"costs[{i}]", c) for i, c in enumerate(costs))):
-            if not 0 <= number <= 1:
+            is_number = isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool)
+            if not is_number or not 0 <= number <= 1:
                 raise TransitionError(field, number, "must be a number from 0 to 1")

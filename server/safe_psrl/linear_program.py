@@ -58,8 +58,8 @@ def _solve(objective: Floats, costs: Floats, budgets: Floats, flow: sparse.csr_a
 
 def _least_costs(signals: Floats, flow: sparse.csr_array, entering: Floats) -> Floats:
     """Per constraint, the least cost that any policy reaches for it alone."""
-    unbounded = np.full(len(signals) - 1, np.inf)
-    found = [_solve(cost, signals[1:], unbounded, flow, entering) for cost in signals[1:]]
+    unconstrained = (np.empty((0, flow.shape[1])), np.empty(0))
+    found = [_solve(cost, *unconstrained, flow, entering) for cost in signals[1:]]
     return np.array([cost @ visits for cost, visits in zip(signals[1:], found, strict=True) if visits is not None])
 
 

@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from safe_psrl.checks import checked_table, frozen, refuse_where
 from safe_psrl.compiled import compiled
-from safe_psrl.errors import InfeasibleError, SpecError
+from safe_psrl.errors import InfeasibleError
 from safe_psrl.planning import Floats, Policy, dot, evaluate_randomised, occupancy, plan_policy
 from safe_psrl.spec import CmdpSpec
 
 FEASIBILITY_TOLERANCE = 1e-9
+ROUNDING = 1e-12  # two policies of the same cost may differ by this: at a budget of that very cost, both keep it
 MAX_SEARCH_STEPS = 200
 
 
@@ -34,9 +35,7 @@ def exact_optimum(spec: CmdpSpec, transitions: ArrayLike, cost_budgets: ArrayLik
     Raises `InfeasibleError` if no policy keeps them.
     """
     p = checked_kernel(spec, transitions)
-    budgets = spec.cost_budgets if cost_budgets is None else np.asarray(cost_budgets, np.float64).reshape(-1)
-    if budgets.shape != spec.cost_budgets.shape or not np.isfinite(budgets).all():
-        raise SpecError("cost_budgets", cost_budgets, f"must be {spec.num_constraints} finite numbers")
+    budgets = spec.cost_budgets if cost_budgets is None else checked_budgets(spec, cost_budgets)
     if spec.num_constraints == 1:
         policy = _mixture(spec, p, float(budgets[0]))
     else:
@@ -62,6 +61,14 @@ def checked_kernel(spec: CmdpSpec, transitions: ArrayLike) -> Floats:
     wrong = (abs(totals - 1) > FEASIBILITY_TOLERANCE) & spec.available_actions
     refuse_where("sum of transitions", totals, wrong, "must be 1")
     return frozen(table.reshape(-1, *pair), np.float64)
+
+
+def checked_budgets(spec: CmdpSpec, budgets: ArrayLike) -> Floats:
+    """[M]; a bare number will do for one constraint."""
+    shapes: dict[str, tuple[int, ...]] = {"[num_constraints]": (spec.num_constraints,)}
+    if spec.num_constraints == 1:
+        shapes["a number"] = ()
+    return checked_table("cost_budgets", budgets, shapes).reshape(-1)
 
 
 def policy_of(spec: CmdpSpec, visits: Floats) -> Floats:
@@ -103,7 +110,7 @@ def search_multiplier(
     weights[0] = 1.0
     plan_policy(p, signals, weights, available, costly, values)
     costly_reward, costly_cost = dot(initial, values[0]), dot(initial, values[1])
-    if costly_cost <= budget:
+    if costly_cost <= budget + ROUNDING:
         cheap[:] = costly
         return 1.0, costly_cost
     weights[0], weights[1] = 0.0, -1.0
@@ -122,7 +129,7 @@ def search_multiplier(
         line = cheap_reward - multiplier * cheap_cost
         if reward - multiplier * cost <= line + 1e-13 * (1.0 + abs(line)):
             break
-        if cost > budget:
+        if cost > budget + ROUNDING:
             costly[:] = policy
             costly_reward, costly_cost = reward, cost
         else:

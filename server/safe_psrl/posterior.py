@@ -1,4 +1,4 @@
-"""Drawing a transition kernel from the Dirichlet posterior (paper, eq. (5) and the line "Generate p_k")."""
+"""Drawing a transition kernel from the Dirichlet posterior (paper, eq. (7) and the line "Generate p_k")."""
 
 from typing import Any
 

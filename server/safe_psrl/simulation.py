@@ -9,12 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from safe_psrl.checks import checked_integer
 from safe_psrl.compiled import compiled
 from safe_psrl.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
 from safe_psrl.learner import AgentState, SafePsrl
 from safe_psrl.optimum import checked_kernel, exact_optimum
 from safe_psrl.planning import Floats, Policy, dot, evaluate_policy
-from safe_psrl.streams import ENVIRONMENT, open_stream, restart
+from safe_psrl.streams import ENVIRONMENT, MAX_SEED, open_stream, restart
 
 
 class World(NamedTuple):
@@ -29,7 +30,7 @@ class World(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """What a run has cost so far (paper, eqs. (3) and (4)): signed, by exact evaluation on the true kernel."""
+    """What a run has cost so far (paper, eqs. (4) and (5)): signed, by exact evaluation on the true kernel."""
 
     objective_regret: Floats  # [1]
     constraint_regret: Floats  # [M]
@@ -66,14 +67,14 @@ class SimulatedRun:
     ) -> None:
         spec = learner.spec
         p = checked_kernel(spec, transitions)
-        signals = spec.signals if true_signals is None else np.ascontiguousarray(true_signals)
-        best = exact_optimum(spec, transitions).reward
+        truth = spec if true_signals is None else spec.with_signals(true_signals)
+        best = exact_optimum(truth, transitions).reward
         self.episode = 0
         self.world = World(
             p=p,
             cumulative_p=np.cumsum(p, axis=-1),
             cumulative_initial=np.cumsum(spec.initial_distribution),
-            signals=signals,
+            signals=truth.signals,
             noisy=noisy,
             best_reward=best,
         )
@@ -90,7 +91,7 @@ class SimulatedRun:
         self._learner = learner
         self._draft = empty_draft(spec)
         self._streams = (*open_stream(), *open_stream())
-        self._environment_seed = environment_seed
+        self._environment_seed = checked_integer("environment_seed", environment_seed, 0, MAX_SEED)
 
     @property
     def state(self) -> AgentState:
@@ -110,6 +111,7 @@ class SimulatedRun:
 
     def advance(self, episodes: int) -> None:
         """Play that many more episodes."""
+        checked_integer("episodes", episodes, 0)
         run_episodes(
             *self._streams,
             self._learner.problem,

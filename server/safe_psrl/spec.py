@@ -8,6 +8,7 @@ every step"; otherwise it has length `horizon`.
     available_actions  [S, A]
 """
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,10 @@ from safe_psrl.errors import SpecError
 
 MAX_TABLE_ENTRIES = 2**30
 PROBABILITY_TOLERANCE = 1e-9
+ROUNDING = 1e-12  # by which a sum of normalised numbers may miss 1
+MIN_PRIOR = 1e-300  # below it, the logarithms of draws overflow
+MAX_PRIOR = 2.0**53  # above it, one observation more would be lost to rounding
+PRIOR_RANGE = f"must be greater than 0 ({MIN_PRIOR:g} to {MAX_PRIOR:g})"
 
 
 @dataclass(frozen=True)
@@ -94,14 +99,15 @@ class CmdpSpec:
         stationary = checked_flag("stationary", stationary)
         entries = size["num_states"] ** 2 * size["num_actions"] * (1 if stationary else size["horizon"])
         if max(entries, size["num_states"] * size["num_actions"] * size["horizon"]) > MAX_TABLE_ENTRIES:
-            raise SpecError("num_states", num_states, f"needs tables of more than {MAX_TABLE_ENTRIES} entries")
+            greatest = max(size, key=size.__getitem__)
+            raise SpecError(greatest, size[greatest], f"needs tables of more than {MAX_TABLE_ENTRIES} entries")
         for name, value in size.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "stationary", stationary)
         object.__setattr__(self, "initial_distribution", self._checked_start(initial_state, initial_distribution))
         object.__setattr__(self, "available_actions", self._checked_actions(available_actions))
         object.__setattr__(self, "dirichlet_prior", self._checked_prior(dirichlet_prior, support))
-        self._set_signals(reward, checked_flag("reward_learned", reward_learned), tuple(constraints))
+        self._set_signals(reward, checked_flag("reward_learned", reward_learned), constraints)
 
     @property
     def num_constraints(self) -> int:
@@ -117,6 +123,16 @@ class CmdpSpec:
         """[1|H, S, A, S]: the next states that the prior holds possible."""
         return self.dirichlet_prior > 0
 
+    def with_signals(self, signals: ArrayLike) -> "CmdpSpec":
+        """The same problem with other reward and costs, [1+M, 1|H, S, A]: the truth behind signals that are learned."""
+        num_signals, pair = 1 + self.num_constraints, (self.num_states, self.num_actions)
+        shapes = {f"[{num_signals}, {h}, num_states, num_actions]": (num_signals, h, *pair) for h in (1, self.horizon)}
+        table = checked_table("signals", signals, shapes)
+        refuse_where("signals", table, (table < 0) | (table > 1), "must be a number from 0 to 1")
+        changed = copy(self)
+        object.__setattr__(changed, "signals", frozen(table, np.float64))
+        return changed
+
     def _checked_start(self, state: int | None, distribution: ArrayLike | None) -> NDArray[np.float64]:
         if distribution is None:
             place = checked_integer("initial_state", 0 if state is None else state, 0, self.num_states - 1)
@@ -125,9 +141,11 @@ class CmdpSpec:
             raise SpecError("initial_state", state, "must not be given together with initial_distribution")
         table = checked_table("initial_distribution", distribution, {"[num_states]": (self.num_states,)})
         refuse_where("initial_distribution", table, table < 0, "must not be negative")
-        if abs(table.sum() - 1) > PROBABILITY_TOLERANCE:
-            raise SpecError("sum of initial_distribution", float(table.sum()), "must be 1")
-        return frozen(table / table.sum(), np.float64)
+        total = float(table.sum())
+        if abs(total - 1) > PROBABILITY_TOLERANCE:
+            raise SpecError("sum of initial_distribution", total, "must be 1")
+        # What is normalised already stays as it is: dividing again would change last bits on every way through a document.
+        return frozen(table if abs(total - 1) < ROUNDING else table / total, np.float64)
 
     def _checked_actions(self, mask: ArrayLike | None) -> NDArray[np.bool_]:
         shape = (self.num_states, self.num_actions)
@@ -146,23 +164,23 @@ class CmdpSpec:
         possible = np.ones(pair, np.bool_) if support is None else checked_mask("support", support, shapes)
         nowhere = possible.sum(axis=-1) == 0
         refuse_where("support", ~nowhere, nowhere & self.available_actions, "has no possible next state")
-        if np.ndim(prior) == 0:
+        if isinstance(prior, str) or not hasattr(prior, "__len__"):
             number = checked_number("dirichlet_prior", prior)
-            if number <= 0:
-                raise SpecError("dirichlet_prior", number, "must be greater than 0")
+            if not MIN_PRIOR <= number <= MAX_PRIOR:
+                raise SpecError("dirichlet_prior", number, PRIOR_RANGE)
             weights = np.full(pair, number)
         else:
             weights = checked_table("dirichlet_prior", prior, shapes)
-            wrong = np.broadcast_to(possible & (weights <= 0), np.broadcast_shapes(weights.shape, possible.shape))
-            refuse_where(
-                "dirichlet_prior",
-                np.broadcast_to(weights, wrong.shape),
-                wrong,
-                "must be greater than 0 on the support; use `support` to rule a next state out",
-            )
+            wrong = possible & ~((weights >= MIN_PRIOR) & (weights <= MAX_PRIOR))
+            requirement = f"{PRIOR_RANGE} on the support; use `support` to rule a next state out"
+            refuse_where("dirichlet_prior", np.broadcast_to(weights, wrong.shape), wrong, requirement)
         return frozen(np.broadcast_to(np.where(possible, weights, 0.0), (steps, *pair)), np.float64)
 
-    def _set_signals(self, reward: ArrayLike, reward_learned: bool, constraints: tuple[Constraint, ...]) -> None:
+    def _set_signals(
+        self, reward: ArrayLike, reward_learned: bool, constraints: tuple[Constraint, ...] | list[Constraint]
+    ) -> None:
+        if not isinstance(constraints, tuple | list) or not all(isinstance(c, Constraint) for c in constraints):
+            raise SpecError("constraints", constraints, "must be a list of constraints")
         if not constraints:
             raise SpecError("constraints", [], "must have one constraint at least")
         names: list[str] = []

@@ -1,0 +1,72 @@
+"""`safe-psrl serve`: the service in the foreground."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+CANNOT_START = 2
+STORE_FAILED = 74  # EX_IOERR
+
+
+def serve(
+    config: Annotated[
+        Path | None, typer.Option(help="A TOML file; see --print-config for all settings.", dir_okay=False)
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="gRPC address, HOST:PORT or unix:PATH.  [default: 127.0.0.1:50551]")
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="HTTP address of /metrics and /healthz; '' for none.  [default: 127.0.0.1:9464]")
+    ] = None,
+    store: Annotated[str | None, typer.Option(help="sqlite:DIR or memory:.  [default: sqlite:safe-psrl-data]")] = None,
+    log_format: Annotated[str | None, typer.Option(help="console or json.  [default: console]")] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the configuration in force as TOML, and leave.")
+    ] = False,
+) -> None:
+    """Run the service until SIGTERM or Ctrl-C, then finish the calls under way, take snapshots, and leave.
+
+    Settings come from the defaults, then --config, then the environment (SAFE_PSRL_LISTEN,
+    SAFE_PSRL_LIMITS__MAX_AGENTS, …), then the flags.
+
+    Example: safe-psrl serve --store sqlite:data
+    """
+    from safe_psrl_server.config import ConfigError, load_config  # noqa: PLC0415
+
+    flags = {"listen": listen, "metrics": metrics, "store": store, "log_format": log_format}
+    try:
+        settings = load_config(config, os.environ, flags)
+    except ConfigError as error:
+        _cannot_start(error)
+    if print_config:
+        import tomli_w  # noqa: PLC0415
+
+        typer.echo(tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True)), nl=False)
+        return
+
+    import asyncio  # noqa: PLC0415
+
+    import uvloop  # noqa: PLC0415
+
+    from safe_psrl_server.logs import set_up_logs  # noqa: PLC0415
+    from safe_psrl_server.server import Server, failure_line  # noqa: PLC0415
+    from safe_psrl_server.store import StoreError, StoreFailedError  # noqa: PLC0415
+
+    set_up_logs(settings.log_format, settings.log_level)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(Server(settings).run())
+    except StoreFailedError as error:
+        typer.echo(f"safe-psrl: {failure_line(error)}", err=True)
+        sys.stderr.flush()
+        os._exit(STORE_FAILED)  # without finishing anything: what is in memory may not be what is stored
+    except (ConfigError, StoreError) as error:
+        _cannot_start(error)
+
+
+def _cannot_start(error: Exception) -> NoReturn:
+    typer.echo(f"safe-psrl: {error}", err=True)
+    raise typer.Exit(CANNOT_START) from None

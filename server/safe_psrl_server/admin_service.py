@@ -1,0 +1,179 @@
+"""The control plane over gRPC: decode, call, encode."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import structlog
+
+from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
+from safe_psrl_server.commands import AgentCommands, spec_from_request
+from safe_psrl_server.conversion import pack
+from safe_psrl_server.decisions import find_episode
+from safe_psrl_server.errors import InvalidArgumentError, NotFoundError, ServiceError
+from safe_psrl_server.host import AgentHost
+from safe_psrl_server.snapshot import snapshot_of
+from safe_psrl_server.status import abort
+from safe_psrl_server.statuses import record_status, status_of
+
+Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
+CHUNK = 256 * 1024
+log = structlog.get_logger()
+
+
+class AdminService(admin_pb2_grpc.AdminServiceServicer):
+    """Errors of the commands become statuses in `abort`, and nowhere else."""
+
+    def __init__(self, commands: AgentCommands) -> None:
+        self._commands = commands
+
+    @property
+    def _host(self) -> AgentHost:
+        return self._commands.host
+
+    async def CreateAgent(self, request: admin_pb2.CreateAgentRequest, context: Context) -> admin_pb2.CreateAgentResponse:
+        try:
+            record, existed = await self._commands.create(request.agent, spec_from_request(request))
+        except ServiceError as error:
+            await abort(context, error)
+        if not existed:
+            _note("agent created", context, agent=request.agent)
+        return admin_pb2.CreateAgentResponse(status=record_status(record, with_digest=True), existed=existed)
+
+    async def GetAgent(self, request: admin_pb2.GetAgentRequest, context: Context) -> admin_pb2.GetAgentResponse:
+        try:
+            record = self._host.record(request.agent)
+        except ServiceError as error:
+            await abort(context, error)
+        response = admin_pb2.GetAgentResponse(status=record_status(record, with_digest=True))
+        if request.with_spec:
+            response.spec.CopyFrom(record.definition.message)
+        return response
+
+    async def ListAgents(self, request: admin_pb2.ListAgentsRequest, context: Context) -> admin_pb2.ListAgentsResponse:
+        if not 0 <= request.page_size <= 1000:
+            await abort(context, InvalidArgumentError("page_size", f"must be from 1 to 1000 (is {request.page_size})"))
+        size = request.page_size or 100
+        rest = [agent for agent in self._host.hosted() if agent.name > request.page_token]
+        response = admin_pb2.ListAgentsResponse(agents=[status_of(agent) for agent in rest[:size]])
+        if len(rest) > size:
+            response.next_page_token = rest[size - 1].name
+        return response
+
+    async def DeleteAgent(self, request: admin_pb2.DeleteAgentRequest, context: Context) -> admin_pb2.DeleteAgentResponse:
+        try:
+            await self._commands.delete(request.agent)
+        except ServiceError as error:
+            await abort(context, error)
+        _note("agent deleted", context, agent=request.agent)
+        return admin_pb2.DeleteAgentResponse()
+
+    async def PauseAgent(self, request: admin_pb2.PauseAgentRequest, context: Context) -> admin_pb2.PauseAgentResponse:
+        try:
+            record = await self._commands.pause(request.agent, request.reason)
+        except ServiceError as error:
+            await abort(context, error)
+        _note("agent paused", context, agent=request.agent, reason=request.reason)
+        return admin_pb2.PauseAgentResponse(status=record_status(record))
+
+    async def ResumeAgent(self, request: admin_pb2.ResumeAgentRequest, context: Context) -> admin_pb2.ResumeAgentResponse:
+        try:
+            record = await self._commands.resume(request.agent)
+        except ServiceError as error:
+            await abort(context, error)
+        _note("agent resumed", context, agent=request.agent)
+        return admin_pb2.ResumeAgentResponse(status=record_status(record))
+
+    async def GetPolicy(self, request: admin_pb2.GetPolicyRequest, context: Context) -> admin_pb2.GetPolicyResponse:
+        try:
+            record = self._host.record(request.agent)
+            latest = record.latest_episode
+            if latest is None:
+                raise NotFoundError(f"agent {request.agent!r} has not begun an episode", "EPISODE_NOT_FOUND")
+            episode = find_episode(record, request.episode) if request.episode else latest
+        except ServiceError as error:
+            await abort(context, error)
+        return admin_pb2.GetPolicyResponse(episode=episode.number, policy=episode.started.policy)
+
+    async def GetPosterior(self, request: admin_pb2.GetPosteriorRequest, context: Context) -> admin_pb2.GetPosteriorResponse:
+        try:
+            record = self._host.record(request.agent)
+        except ServiceError as error:
+            await abort(context, error)
+        counts = pack(record.settled_state().transition_counts)
+        return admin_pb2.GetPosteriorResponse(transition_counts=counts, version=record.version)
+
+    async def WatchAgents(
+        self, request: admin_pb2.WatchAgentsRequest, context: Context
+    ) -> AsyncIterator[admin_pb2.WatchAgentsResponse]:
+        interval = request.interval_seconds or 1.0
+        if not 0.1 <= interval <= 60:
+            await abort(context, InvalidArgumentError("interval_seconds", f"must be from 0.1 to 60 (is {interval})"))
+        wanted, sent = set(request.agents), dict[str, bytes]()
+        first = True
+        while True:
+            statuses = [status_of(agent) for agent in self._host.hosted() if not wanted or agent.name in wanted]
+            now = {status.agent: status.SerializeToString(deterministic=True) for status in statuses}
+            changed = [status for status in statuses if now[status.agent] != sent.get(status.agent)]
+            gone = sorted(sent.keys() - now.keys())
+            if changed or gone or first:
+                yield admin_pb2.WatchAgentsResponse(agents=changed, deleted=gone)
+            sent, first = now, False
+            await asyncio.sleep(interval)
+
+    async def ExportAgent(
+        self, request: admin_pb2.ExportAgentRequest, context: Context
+    ) -> AsyncIterator[admin_pb2.ExportAgentResponse]:
+        try:
+            record = self._host.record(request.agent)
+        except ServiceError as error:
+            await abort(context, error)
+        data = snapshot_of(record).SerializeToString(deterministic=True)
+        for start in range(0, len(data), CHUNK):
+            yield admin_pb2.ExportAgentResponse(chunk=data[start : start + CHUNK])
+        yield admin_pb2.ExportAgentResponse(digest=hashlib.sha256(data).digest())
+
+    async def ImportAgent(
+        self, request_iterator: AsyncIterator[admin_pb2.ImportAgentRequest], context: Context
+    ) -> admin_pb2.ImportAgentResponse:
+        try:
+            name, snapshot = await _received(request_iterator, self._host.limits.max_message_bytes)
+            record = await self._commands.import_snapshot(name, snapshot)
+        except ServiceError as error:
+            await abort(context, error)
+        _note("agent imported", context, agent=name)
+        return admin_pb2.ImportAgentResponse(status=record_status(record, with_digest=True))
+
+    async def VerifyAgent(self, request: admin_pb2.VerifyAgentRequest, context: Context) -> admin_pb2.VerifyAgentResponse:
+        try:
+            served, stored, events = await self._host.stored_record(request.agent)
+        except ServiceError as error:
+            await abort(context, error)
+        same = served.digest() == stored.digest() and snapshot_of(served) == snapshot_of(stored)
+        difference = "" if same else f"served version {served.version} and stored version {stored.version} differ"
+        return admin_pb2.VerifyAgentResponse(ok=same, difference=difference, events=events, state_digest=stored.digest())
+
+
+async def _received(requests: AsyncIterator[admin_pb2.ImportAgentRequest], most_bytes: int) -> tuple[str, events_pb2.Snapshot]:
+    """The name and the snapshot of an import, whole."""
+    name, data, digest = "", bytearray(), b""
+    async for request in requests:
+        name = name or request.agent
+        data += request.chunk
+        digest = request.digest or digest
+        if len(data) > most_bytes:
+            raise InvalidArgumentError("chunk", f"the import is larger than {most_bytes} bytes")
+    if hashlib.sha256(data).digest() != digest:
+        raise InvalidArgumentError("digest", "does not match the chunks: the export is damaged or incomplete")
+    try:
+        return name, events_pb2.Snapshot.FromString(bytes(data))
+    except Exception:  # noqa: BLE001  # protobuf raises a type of its own for every implementation
+        raise InvalidArgumentError("chunk", "is not an export of an agent") from None
+
+
+def _note(event: str, context: Context, **facts: object) -> None:
+    """One line for a change of an agent's life, with the caller's request id if it sent one."""
+    metadata = {key: value for key, value in context.invocation_metadata() or () if key == "x-request-id"}
+    request_id = {"request_id": metadata["x-request-id"]} if metadata else {}
+    log.info(event, **facts, **request_id, peer=context.peer())

@@ -1,0 +1,103 @@
+"""The server's configuration: defaults, then a TOML file, then the environment, then flags. Checked before anything starts.
+
+In the environment a setting is SAFE_PSRL_ and its name in capitals, with two underscores between section and setting:
+SAFE_PSRL_LISTEN, SAFE_PSRL_LIMITS__MAX_AGENTS.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+PREFIX = "SAFE_PSRL_"
+
+
+class ConfigError(ValueError):
+    """A setting is wrong; one line that says which and why."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Limits(_Section):
+    """What the server refuses, so that no client can exhaust it."""
+
+    max_agents: int = Field(10_000, ge=1, description="Agents that may exist.")
+    max_table_entries: int = Field(20_000_000, ge=1, description="Entries of an agent's transition counts.")
+    max_message_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="Size of a message, either way.")
+    max_concurrent_calls: int = Field(4096, ge=1, description="Calls under way at once; more are RESOURCE_EXHAUSTED.")
+    max_stream_backlog: int = Field(256, ge=1, description="Messages of one StepStream that may wait for their reply.")
+    planning_threads: int = Field(2, ge=1, le=256, description="Long plans made at once.")
+    episode_timeout_seconds: float = Field(
+        3600.0, gt=0, description="Default for agents: after so long without activity an open episode gives way."
+    )
+
+
+class SnapshotPolicy(_Section):
+    """When streams are shortened. Recovery reads at most `every_events` events and a little more for each agent."""
+
+    every_events: int = Field(2_000, ge=1, description="After so many events of an agent.")
+    every_seconds: float = Field(300.0, gt=0, description="After so long, if anything was added.")
+    check_seconds: float = Field(10.0, gt=0, description="How often to look.")
+
+
+class DeclaredAgent(_Section):
+    """An agent that must exist when the server is ready; created if it does not."""
+
+    name: str
+    preset: str | None = Field(None, description="streaming-buffer, inventory or factored-toy.")
+    spec: Path | None = Field(None, description="A .toml or .json file with a specification.")
+    seed: int = Field(0, ge=0, le=2**63 - 1)
+    options: dict[str, Any] = Field(default_factory=dict, description="Of Safe PSRL: pessimism_coefficient, …")
+
+    @model_validator(mode="after")
+    def _one_definition(self) -> "DeclaredAgent":
+        if (self.preset is None) == (self.spec is None):
+            raise ValueError("needs either a preset or a spec")
+        return self
+
+
+class ServerConfig(_Section):
+    """All of it."""
+
+    listen: str = Field("127.0.0.1:50551", description="Address of the gRPC service: HOST:PORT or unix:PATH.")
+    metrics: str = Field("127.0.0.1:9464", description="Address of /metrics and /healthz over HTTP; empty for none.")
+    store: str = Field("sqlite:safe-psrl-data", description="sqlite:DIRECTORY or memory:.")
+    log_format: Literal["console", "json"] = "console"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    drain_seconds: float = Field(20.0, ge=0, description="How long calls under way may take to finish at shutdown.")
+    reflection: bool = Field(True, description="Let clients ask for the contract.")
+    limits: Limits = Limits()
+    snapshots: SnapshotPolicy = SnapshotPolicy()
+    agents: list[DeclaredAgent] = Field(default_factory=list, description="Agents that must exist.")
+
+
+def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> ServerConfig:
+    """The checked configuration; `flags` that are None were not given."""
+    settings = _from_file(file) if file is not None else {}
+    for name, value in environment.items():
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX).lower().split("__")[0] in ServerConfig.model_fields:
+            _put(settings, name.removeprefix(PREFIX).lower().split("__"), value)
+    settings |= {name: value for name, value in flags.items() if value is not None}
+    try:
+        return ServerConfig.model_validate(settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "configuration"
+        raise ConfigError(f"{place}: {first['msg']} (is {first['input']!r})") from None
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"configuration file {file}: {error}") from None
+
+
+def _put(settings: dict[str, Any], path: list[str], value: str) -> None:
+    for section in path[:-1]:
+        settings = settings.setdefault(section, {})
+    settings[path[-1]] = value

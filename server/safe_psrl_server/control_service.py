@@ -1,0 +1,144 @@
+"""The data plane over gRPC: decode, call, encode."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from safe_psrl_proto.v1 import control_pb2, control_pb2_grpc, events_pb2
+from safe_psrl_server import decisions
+from safe_psrl_server.agent_record import AgentRecord, Episode
+from safe_psrl_server.commands import AgentCommands
+from safe_psrl_server.decisions import Reported
+from safe_psrl_server.errors import InvalidArgumentError, ServiceError
+from safe_psrl_server.status import abort, call_status
+
+Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
+
+
+class ControlService(control_pb2_grpc.ControlServiceServicer):
+    """Errors of the commands become statuses in `abort`, and nowhere else."""
+
+    def __init__(self, commands: AgentCommands, stream_backlog: int) -> None:
+        self._commands = commands
+        self._stream_backlog = stream_backlog
+
+    async def StartEpisode(
+        self, request: control_pb2.StartEpisodeRequest, context: Context
+    ) -> control_pb2.StartEpisodeResponse:
+        try:
+            return await self._start_episode(request)
+        except ServiceError as error:
+            await abort(context, error)
+
+    async def GetAction(self, request: control_pb2.GetActionRequest, context: Context) -> control_pb2.GetActionResponse:
+        try:
+            acted = await self._commands.get_action(request)
+        except ServiceError as error:
+            await abort(context, error)
+        return control_pb2.GetActionResponse(
+            action=acted.action, episode=acted.episode, step=acted.step, fallback=acted.fallback
+        )
+
+    async def ReportTransition(
+        self, request: control_pb2.ReportTransitionRequest, context: Context
+    ) -> control_pb2.ReportTransitionResponse:
+        try:
+            _, reported = await self._commands.report(request, wants_action=False)
+        except ServiceError as error:
+            await abort(context, error)
+        return control_pb2.ReportTransitionResponse(
+            duplicate=reported.duplicate, episode=reported.episode.number, step=reported.step, episode_done=reported.done
+        )
+
+    async def Step(self, request: control_pb2.StepRequest, context: Context) -> control_pb2.StepResponse:
+        try:
+            return await self._step(request)
+        except ServiceError as error:
+            await abort(context, error)
+
+    async def StepStream(
+        self, request_iterator: AsyncIterator[control_pb2.StepStreamRequest], context: Context
+    ) -> AsyncIterator[control_pb2.StepStreamResponse]:
+        """Replies come in the order of the requests. A task a message: an agent's lock is fair, so its order is kept."""
+        replies: asyncio.Queue[asyncio.Task[control_pb2.StepStreamResponse] | None] = asyncio.Queue(self._stream_backlog)
+
+        async def receive() -> None:
+            try:
+                async for request in request_iterator:
+                    await replies.put(asyncio.create_task(self._answer(request)))
+            finally:
+                await replies.put(None)
+
+        receiver = asyncio.create_task(receive())
+        try:
+            while (reply := await replies.get()) is not None:
+                yield await reply
+        finally:
+            receiver.cancel()
+
+    async def ReportEpisode(
+        self, request: control_pb2.ReportEpisodeRequest, context: Context
+    ) -> control_pb2.ReportEpisodeResponse:
+        try:
+            duplicates, done = await self._commands.report_episode(request)
+        except ServiceError as error:
+            await abort(context, error)
+        return control_pb2.ReportEpisodeResponse(duplicates=duplicates, episode_done=done)
+
+    async def EndEpisode(self, request: control_pb2.EndEpisodeRequest, context: Context) -> control_pb2.EndEpisodeResponse:
+        try:
+            episode = await self._commands.end_episode(request)
+        except ServiceError as error:
+            await abort(context, error)
+        return control_pb2.EndEpisodeResponse(end=episode.end, steps=episode.next_step)
+
+    async def _start_episode(self, request: control_pb2.StartEpisodeRequest) -> control_pb2.StartEpisodeResponse:
+        return start_reply(await self._commands.start_episode(request), request)
+
+    async def _step(self, request: control_pb2.StepRequest) -> control_pb2.StepResponse:
+        return step_reply(*await self._commands.report(request, wants_action=True))
+
+    async def _answer(self, request: control_pb2.StepStreamRequest) -> control_pb2.StepStreamResponse:
+        try:
+            call = request.WhichOneof("call")
+            if call == "step":
+                return control_pb2.StepStreamResponse(tag=request.tag, step=await self._step(request.step))
+            if call == "start_episode":
+                reply = await self._start_episode(request.start_episode)
+                return control_pb2.StepStreamResponse(tag=request.tag, start_episode=reply)
+            raise InvalidArgumentError("call", "is missing")  # one place that makes statuses of a stream
+        except ServiceError as error:
+            return control_pb2.StepStreamResponse(tag=request.tag, error=call_status(error))
+
+
+def start_reply(
+    started: events_pb2.EpisodeStarted, request: control_pb2.StartEpisodeRequest
+) -> control_pb2.StartEpisodeResponse:
+    reply = control_pb2.StartEpisodeResponse(
+        episode=started.episode,
+        horizon=started.policy.horizon,
+        predicted_costs=started.predicted_costs,
+        predicted_reward=started.predicted_reward,
+        dual_variables=started.next_dual_variables,
+    )
+    if request.HasField("state"):
+        reply.action = started.policy.actions[request.state]  # of step 0
+    if request.with_policy:
+        reply.policy.CopyFrom(started.policy)
+    return reply
+
+
+def step_reply(record: AgentRecord, reported: Reported) -> control_pb2.StepResponse:
+    episode, step = reported.episode, reported.step
+    reply = control_pb2.StepResponse(
+        duplicate=reported.duplicate, episode=episode.number, step=step, episode_done=episode_ends_at(episode, step)
+    )
+    if not reply.episode_done:
+        state = episode.transitions[step].next_state
+        reply.action, reply.fallback = decisions.action_at(record, episode, step + 1, state)
+    return reply
+
+
+def episode_ends_at(episode: Episode, step: int) -> bool:
+    """Whether `step` was or will be the last: so that a repeated call gets the reply that it got before."""
+    return step == episode.policy.shape[0] - 1 or (not episode.is_open and step == episode.next_step - 1)

@@ -1,0 +1,206 @@
+"""Between the contract's messages and the library's values. The only place that knows both."""
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safe_psrl.checks import sealed
+from safe_psrl.errors import SpecError
+from safe_psrl.learner import SafePsrl, Transition
+from safe_psrl.options import SafePsrlOptions
+from safe_psrl.planning import Policy
+from safe_psrl.spec import CmdpSpec, Constraint
+from safe_psrl.streams import MAX_SEED
+from safe_psrl_proto.v1 import events_pb2, model_pb2
+from safe_psrl_server.errors import InvalidArgumentError
+
+MAX_OPEN_EPISODES = 1000
+DTYPES = {"<i8": np.dtype("<i8"), "<f8": np.dtype("<f8")}
+
+
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """An agent's specification, checked, as message and as values."""
+
+    message: model_pb2.AgentSpec
+    learner: SafePsrl
+    fallback: Policy | None
+    max_open_episodes: int
+    episode_timeout_micros: int
+
+    @property
+    def spec(self) -> CmdpSpec:
+        return self.learner.spec
+
+
+def definition_of(message: model_pb2.AgentSpec, max_table_entries: int | None = None) -> Definition:
+    """The checked definition. Raises `InvalidArgumentError` that names the field."""
+    if max_table_entries is not None:
+        _refuse_large(message.cmdp, max_table_entries)
+    try:
+        spec = _cmdp_from_message(message.cmdp)
+        options = options_from_message(message.options)
+    except SpecError as error:
+        raise InvalidArgumentError(f"spec.{error.field}", f"{error.requirement} (is {error.value!r})") from None
+    if message.seed > MAX_SEED:
+        raise InvalidArgumentError("spec.seed", f"must be at most 2^63 - 1 (is {message.seed})")
+    if not 1 <= message.max_open_episodes <= MAX_OPEN_EPISODES:
+        raise InvalidArgumentError("spec.max_open_episodes", f"must be from 1 to {MAX_OPEN_EPISODES}")
+    if not 0 < message.episode_timeout_seconds <= 1e9:
+        raise InvalidArgumentError("spec.episode_timeout_seconds", "must be above 0 and at most 1e9")
+    return Definition(
+        message=message,
+        learner=SafePsrl(spec, options, message.seed),
+        fallback=_fallback(message, spec),
+        max_open_episodes=message.max_open_episodes,
+        episode_timeout_micros=int(message.episode_timeout_seconds * 1e6),
+    )
+
+
+def completed(message: model_pb2.AgentSpec, default_timeout_seconds: float) -> model_pb2.AgentSpec:
+    """A copy with every default filled in, so that equal definitions are equal messages."""
+    full = model_pb2.AgentSpec()
+    full.CopyFrom(message)
+    defaults = SafePsrlOptions()
+    for field in ("pessimism_coefficient", "cap_pessimism", "max_kernel_draws"):
+        if not full.options.HasField(field):
+            setattr(full.options, field, getattr(defaults, field))
+    full.max_open_episodes = full.max_open_episodes or 1
+    full.episode_timeout_seconds = full.episode_timeout_seconds or default_timeout_seconds
+    return full
+
+
+def cmdp_to_message(spec: CmdpSpec) -> model_pb2.CmdpSpec:
+    message = model_pb2.CmdpSpec(
+        num_states=spec.num_states,
+        num_actions=spec.num_actions,
+        horizon=spec.horizon,
+        initial_distribution=table(spec.initial_distribution),
+        reward=table(_steps(spec.signals[0])),
+        reward_learned=bool(spec.learned_signals[0]),
+        constraints=[
+            model_pb2.Constraint(
+                name=name,
+                cost=table(_steps(spec.signals[1 + i])),
+                cost_budget=spec.cost_budgets[i],
+                satisfiable_cost=spec.satisfiable_costs[i],
+                learned=bool(spec.learned_signals[1 + i]),
+            )
+            for i, name in enumerate(spec.constraint_names)
+        ],
+        non_stationary=not spec.stationary,
+    )
+    weights = spec.dirichlet_prior[spec.support]
+    uniform = bool((weights == weights[0]).all())
+    message.dirichlet_prior.CopyFrom(table(weights[0]) if uniform else table(_steps(spec.dirichlet_prior)))
+    if not spec.available_actions.all():
+        message.available_actions.CopyFrom(table(spec.available_actions))
+    if not spec.support.all():
+        message.support.CopyFrom(table(_steps(spec.support)))
+    return message
+
+
+def table(values: NDArray[Any] | float) -> model_pb2.Table:
+    array = np.asarray(values, np.float64)
+    return model_pb2.Table(shape=array.shape, values=array.ravel())
+
+
+def options_from_message(message: model_pb2.SafePsrlOptions) -> SafePsrlOptions:
+    given = {field.name: value for field, value in message.ListFields()}
+    return SafePsrlOptions(**given)
+
+
+def policy_to_message(policy: Policy) -> model_pb2.Policy:
+    return model_pb2.Policy(horizon=policy.shape[0], num_states=policy.shape[1], actions=policy.ravel())
+
+
+def policy_from_message(message: model_pb2.Policy) -> Policy:
+    return sealed(np.array(message.actions, np.int32).reshape(message.horizon, message.num_states))
+
+
+def transition_from_event(event: events_pb2.TransitionObserved) -> Transition:
+    return Transition(event.step, event.state, event.action, event.next_state, event.reward, tuple(event.costs))
+
+
+def pack(array: NDArray[Any]) -> events_pb2.PackedArray:
+    dtype = "<i8" if array.dtype.kind == "i" else "<f8"
+    data = zlib.compress(np.ascontiguousarray(array, DTYPES[dtype]).tobytes(), level=1)
+    return events_pb2.PackedArray(shape=array.shape, dtype=dtype, data=data)
+
+
+def unpack(message: events_pb2.PackedArray) -> NDArray[Any]:
+    """Raises ValueError or zlib.error if the bytes are not an array of that shape."""
+    if message.dtype not in DTYPES:
+        raise ValueError(f"an array has the unknown type {message.dtype!r}")
+    flat = np.frombuffer(zlib.decompress(message.data), DTYPES[message.dtype])
+    return flat.reshape(tuple(message.shape)).astype(DTYPES[message.dtype].newbyteorder("="))
+
+
+def _cmdp_from_message(message: model_pb2.CmdpSpec) -> CmdpSpec:
+    start: dict[str, Any] = {}
+    if message.HasField("initial_state"):
+        start["initial_state"] = message.initial_state
+    elif message.HasField("initial_distribution"):
+        start["initial_distribution"] = _array("initial_distribution", message.initial_distribution)
+    optional: dict[str, Any] = {
+        name: _array(name, getattr(message, name))
+        for name in ("available_actions", "support", "dirichlet_prior")
+        if message.HasField(name)
+    }
+    if message.HasField("dirichlet_prior") and not message.dirichlet_prior.shape:
+        optional["dirichlet_prior"] = optional["dirichlet_prior"].item()
+    return CmdpSpec(
+        num_states=message.num_states,
+        num_actions=message.num_actions,
+        horizon=message.horizon,
+        reward=_array("reward", message.reward),
+        reward_learned=message.reward_learned,
+        constraints=[
+            Constraint(c.name, _array(f"constraints[{i}].cost", c.cost), c.cost_budget, c.satisfiable_cost, c.learned)
+            for i, c in enumerate(message.constraints)
+        ],
+        stationary=not message.non_stationary,
+        **start,
+        **optional,
+    )
+
+
+def _array(field: str, message: model_pb2.Table) -> NDArray[np.float64]:
+    values = np.array(message.values, np.float64)
+    shape = tuple(message.shape)
+    if any(length < 0 for length in shape) or np.prod(shape, dtype=object) != values.size:
+        raise SpecError(f"shape of {field}", list(shape), f"must have room for its {values.size} values")
+    return values.reshape(shape)
+
+
+def _refuse_large(cmdp: model_pb2.CmdpSpec, most: int) -> None:
+    steps = cmdp.horizon if cmdp.non_stationary else 1
+    entries = max(cmdp.num_states * cmdp.num_actions * max(cmdp.num_states * steps, cmdp.horizon), 0)
+    if entries > most:
+        raise InvalidArgumentError("spec.num_states", f"needs tables of {entries} entries; the server allows {most}")
+
+
+def _fallback(message: model_pb2.AgentSpec, spec: CmdpSpec) -> Policy | None:
+    if not message.HasField("fallback_policy"):
+        return None
+    given = message.fallback_policy
+    if (given.horizon, given.num_states) != (spec.horizon, spec.num_states) or len(
+        given.actions
+    ) != spec.horizon * spec.num_states:
+        raise InvalidArgumentError("spec.fallback_policy", f"must have {spec.horizon} x {spec.num_states} actions")
+    policy = policy_from_message(given)
+    for step, state in np.ndindex(policy.shape):
+        action = policy[step, state]
+        if not (0 <= action < spec.num_actions and spec.available_actions[state, action]):
+            raise InvalidArgumentError(
+                f"spec.fallback_policy.actions[{step * spec.num_states + state}]", f"{action} is not available in state {state}"
+            )
+    return policy
+
+
+def _steps(array: NDArray[Any]) -> NDArray[Any]:
+    """Without the leading axis where it has length 1."""
+    return array[0] if len(array) == 1 else array

@@ -1,0 +1,386 @@
+"""What a call means for a record: the events that it makes, and what it is answered. Decides; changes nothing.
+
+Every function takes the record as it is and either returns events (maybe none) with what the reply is made of, or raises a
+`ServiceError`, in which case nothing has happened.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from safe_psrl.learner import Plan
+from safe_psrl_proto.v1 import control_pb2, events_pb2
+from safe_psrl_server.agent_record import COMPLETED, AgentRecord, Episode
+from safe_psrl_server.conversion import policy_to_message
+from safe_psrl_server.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    StepGapError,
+)
+
+MAX_REQUEST_ID = 128
+ABANDONED = events_pb2.EPISODE_END_ABANDONED
+
+
+class Reported(NamedTuple):
+    """Where a transition was entered, and what came of it."""
+
+    episode: Episode
+    step: int
+    duplicate: bool
+    done: bool
+
+
+class Acted(NamedTuple):
+    """An action, and where it belongs; episode 0 for a fallback outside any episode."""
+
+    action: int
+    episode: int
+    step: int
+    fallback: bool
+
+
+# --- beginning and ending episodes
+
+
+def repeated_start(record: AgentRecord, request: control_pb2.StartEpisodeRequest) -> Episode | None:
+    """The episode that this very request began before, or None. Raises if its key was used for something else."""
+    if len(request.request_id.encode()) > MAX_REQUEST_ID:
+        raise InvalidArgumentError("request_id", f"must be at most {MAX_REQUEST_ID} bytes")
+    if request.HasField("state"):
+        check_state(record, "state", request.state)
+        check_first_state(record, request.state)
+    if not request.request_id:
+        return None
+    for episode in record.episodes.values():
+        started = episode.started
+        if started.request_id == request.request_id:
+            same = started.HasField("state") == request.HasField("state") and started.state == request.state
+            if not same:
+                raise AlreadyExistsError(
+                    f"request_id {request.request_id!r} began episode {episode.number} with another state",
+                    "REQUEST_ID_USED",
+                    episode=episode.number,
+                )
+            return episode
+    return None
+
+
+def make_room(record: AgentRecord, abandon_open: bool, now_micros: int) -> list[events_pb2.Event]:
+    """Events that close what stands in the way of a new episode. Raises if something does that must not be closed."""
+    if record.paused:
+        raise paused(record)
+    open_episodes = record.open_episodes
+    if abandon_open:
+        return [ending(episode, ABANDONED, now_micros) for episode in open_episodes]
+    excess = len(open_episodes) - record.definition.max_open_episodes + 1
+    if excess <= 0:
+        return []
+    stale_before = now_micros - record.definition.episode_timeout_micros
+    stale = [episode for episode in open_episodes if episode.active_micros <= stale_before]
+    if len(stale) < excess:
+        first = open_episodes[0]
+        raise FailedPreconditionError(
+            f"episode {first.number} is open at step {first.next_step}: go on with it, end it, or ask to abandon it",
+            "EPISODE_OPEN",
+            open_episode=first.number,
+            expected_step=first.next_step,
+        )
+    return [ending(episode, ABANDONED, now_micros) for episode in stale]
+
+
+def starting(
+    plan: Plan, request_id: str, state: int | None, planned_by: str, plan_seconds: float, now_micros: int
+) -> events_pb2.Event:
+    """The event that begins the episode of `plan`."""
+    event = events_pb2.Event(
+        time_micros=now_micros,
+        episode_started=events_pb2.EpisodeStarted(
+            episode=plan.episode,
+            request_id=request_id,
+            policy=policy_to_message(plan.policy),
+            pessimism=plan.pessimism,
+            dual_scale=plan.dual_scale,
+            dual_variables=plan.dual_variables,
+            next_dual_variables=plan.next_dual_variables,
+            predicted_reward=plan.predicted_reward,
+            predicted_costs=plan.predicted_costs,
+            kernel_draws=plan.kernel_draws,
+            kernel_satisfiable=plan.kernel_satisfiable,
+            planned_by=planned_by,
+            plan_seconds=plan_seconds,
+        ),
+    )
+    if state is not None:
+        event.episode_started.state = state
+    return event
+
+
+def ending(
+    episode: Episode,
+    end: "events_pb2.EpisodeEnd.ValueType",
+    now_micros: int,
+    steps: Sequence[events_pb2.TransitionObserved] = (),
+) -> events_pb2.Event:
+    """The event that ends `episode` after `steps` more."""
+    rewards, costs = episode.reward, episode.costs
+    for step in steps:
+        rewards += step.reward
+        for i, cost in enumerate(step.costs):
+            costs[i] += cost
+    ended = events_pb2.EpisodeEnded(
+        episode=episode.number, end=end, steps=episode.next_step + len(steps), reward=rewards, costs=costs
+    )
+    return events_pb2.Event(time_micros=now_micros, episode_ended=ended)
+
+
+def end_episode(
+    record: AgentRecord, number: int, end: "events_pb2.EpisodeEnd.ValueType", now_micros: int
+) -> tuple[list[events_pb2.Event], Episode]:
+    if end == events_pb2.EPISODE_END_UNSPECIFIED:
+        end = events_pb2.EPISODE_END_TRUNCATED
+    if end not in {events_pb2.EPISODE_END_TRUNCATED, ABANDONED}:
+        raise InvalidArgumentError("end", "must be TRUNCATED or ABANDONED; episodes complete by their last transition")
+    episode = find_episode(record, number)
+    return ([ending(episode, end, now_micros)] if episode.is_open else []), episode
+
+
+# --- acting
+
+
+def act(record: AgentRecord, request: control_pb2.GetActionRequest) -> Acted | None:
+    """The action, or None if an episode must be begun first."""
+    check_state(record, "state", request.state)
+    episode = _meant_episode(record, request.episode if request.HasField("episode") else None)
+    if episode is None:
+        fallback = record.definition.fallback
+        if record.paused and fallback is not None:
+            step = request.step if request.HasField("step") else 0
+            check_step(record, step)
+            return Acted(int(fallback[step, request.state]), 0, step, True)
+        return None
+    check_may_act(record)
+    if not episode.is_open:
+        raise closed(episode)
+    step = request.step if request.HasField("step") else episode.next_step
+    check_step(record, step)
+    refuse_gap(episode, step)
+    if step == 0:
+        check_first_state(record, request.state)
+    action, fallback_used = action_at(record, episode, step, request.state)
+    return Acted(action, episode.number, step, fallback_used)
+
+
+def action_at(record: AgentRecord, episode: Episode, step: int, state: int) -> tuple[int, bool]:
+    """What to play; of the fallback policy while the agent is paused and has one."""
+    if record.paused and record.definition.fallback is not None:
+        return int(record.definition.fallback[step, state]), True
+    return int(episode.policy[step, state]), False
+
+
+# --- reporting
+
+
+def report(
+    record: AgentRecord, number: int | None, step: int | None, transition: control_pb2.Transition, now_micros: int
+) -> tuple[list[events_pb2.Event], Reported]:
+    """One transition into `number` (the open episode if None) at `step` (the next one if None)."""
+    episode = _meant_episode(record, number)
+    if episode is None:
+        raise FailedPreconditionError("no episode is open: begin one with StartEpisode or GetAction", "NO_EPISODE")
+    if step is None:
+        step = episode.next_step
+    else:
+        check_step(record, step)
+    if step < episode.next_step:
+        seen = observed(record, episode, step, transition)
+        refuse_conflict(record, episode, seen, transition.terminal)
+        return [], Reported(episode, step, True, not episode.is_open)
+    if not episode.is_open:
+        raise closed(episode)
+    refuse_gap(episode, step)
+    seen = observed(record, episode, step, transition)
+    refuse_jump(record, seen, episode.transitions[-1] if episode.transitions else None)
+    done = transition.terminal or step == record.definition.spec.horizon - 1
+    events = [events_pb2.Event(time_micros=now_micros, transition_observed=seen)]
+    if done:
+        events.append(ending(episode, COMPLETED, now_micros, [seen]))
+    return events, Reported(episode, step, False, done)
+
+
+def report_all(
+    record: AgentRecord, number: int, transitions: Sequence[control_pb2.Transition], now_micros: int
+) -> tuple[list[events_pb2.Event], int, bool]:
+    """A trajectory from step 0 on: its events, how many steps were there already, and whether the episode is done."""
+    episode = find_episode(record, number)
+    horizon = record.definition.spec.horizon
+    if len(transitions) > horizon:
+        raise InvalidArgumentError("transitions", f"must be at most the horizon, {horizon} (are {len(transitions)})")
+    duplicates = min(episode.next_step, len(transitions))
+    if len(transitions) > duplicates and not episode.is_open:
+        raise closed(episode)
+    fresh: list[events_pb2.TransitionObserved] = []
+    before = episode.transitions[-1] if episode.transitions else None
+    for step, transition in enumerate(transitions):
+        place = f"transitions[{step}]"
+        seen = observed(record, episode, step, transition, place)
+        if step < duplicates:
+            refuse_conflict(record, episode, seen, transition.terminal)
+            continue
+        if transition.terminal and step < len(transitions) - 1:
+            raise InvalidArgumentError(f"{place}.terminal", "is set, but more transitions follow")
+        refuse_jump(record, seen, before, place)
+        fresh.append(seen)
+        before = seen
+    events = [events_pb2.Event(time_micros=now_micros, transition_observed=seen) for seen in fresh]
+    if not fresh:
+        return events, duplicates, not episode.is_open
+    done = transitions[-1].terminal or len(transitions) == horizon
+    if done:
+        events.append(ending(episode, COMPLETED, now_micros, fresh))
+    return events, duplicates, done
+
+
+def observed(
+    record: AgentRecord, episode: Episode, step: int, transition: control_pb2.Transition, place: str = "transition"
+) -> events_pb2.TransitionObserved:
+    """`transition` as it will be stored: checked, and with the known signals where they were left out."""
+    spec = record.definition.spec
+    check_state(record, f"{place}.state", transition.state)
+    check_state(record, f"{place}.next_state", transition.next_state)
+    state, action = transition.state, transition.action
+    if not 0 <= action < spec.num_actions:
+        raise InvalidArgumentError(f"{place}.action", f"must be from 0 to {spec.num_actions - 1} (is {action})")
+    if not spec.available_actions[state, action]:
+        raise InvalidArgumentError(f"{place}.action", f"{action} is not available in state {state}", "ACTION_UNAVAILABLE")
+    prior = spec.dirichlet_prior
+    if prior[step % len(prior), state, action, transition.next_state] == 0:
+        raise InvalidArgumentError(
+            f"{place}.next_state",
+            f"{transition.next_state} is outside the support of state {state}, action {action}",
+            "OUTSIDE_SUPPORT",
+        )
+    known = spec.signals[:, step % spec.signals.shape[1], state, action]
+    if not transition.HasField("reward") and spec.learned_signals[0]:
+        raise InvalidArgumentError(f"{place}.reward", "is missing, and this agent learns its reward")
+    if not transition.costs and spec.learned_signals[1:].any():
+        raise InvalidArgumentError(f"{place}.costs", "are missing, and this agent learns its costs")
+    if transition.costs and len(transition.costs) != spec.num_constraints:
+        raise InvalidArgumentError(
+            f"{place}.costs", f"must be {spec.num_constraints}, one for each constraint (are {len(transition.costs)})"
+        )
+    reward = transition.reward if transition.HasField("reward") else float(known[0])
+    costs = list(transition.costs) or known[1:].tolist()
+    for field, value in (("reward", reward), *((f"costs[{i}]", cost) for i, cost in enumerate(costs))):
+        if not 0 <= value <= 1:
+            raise InvalidArgumentError(f"{place}.{field}", f"must be a number from 0 to 1 (is {value})")
+    return events_pb2.TransitionObserved(
+        episode=episode.number,
+        step=step,
+        state=state,
+        action=action,
+        next_state=transition.next_state,
+        reward=reward,
+        costs=costs,
+    )
+
+
+# --- what is refused, and how
+
+
+def find_episode(record: AgentRecord, number: int) -> Episode:
+    if number in record.episodes:
+        return record.episodes[number]
+    if 1 <= number <= record.state.episode:
+        raise FailedPreconditionError(f"episode {number} is closed", "EPISODE_CLOSED", episode=number)
+    raise NotFoundError(f"there is no episode {number}; the latest is {record.state.episode}", "EPISODE_NOT_FOUND")
+
+
+def check_may_act(record: AgentRecord) -> None:
+    if record.paused and record.definition.fallback is None:
+        raise paused(record)
+
+
+def paused(record: AgentRecord) -> FailedPreconditionError:
+    return FailedPreconditionError(f"the agent is paused: {record.pause_reason or 'no reason given'}", "AGENT_PAUSED")
+
+
+def closed(episode: Episode) -> FailedPreconditionError:
+    how = events_pb2.EpisodeEnd.Name(episode.end).removeprefix("EPISODE_END_").lower()
+    return FailedPreconditionError(
+        f"episode {episode.number} is closed ({how} after {episode.next_step} steps)",
+        "EPISODE_CLOSED",
+        episode=episode.number,
+        end=how,
+    )
+
+
+def check_state(record: AgentRecord, field: str, state: int) -> None:
+    last = record.definition.spec.num_states - 1
+    if not 0 <= state <= last:
+        raise InvalidArgumentError(field, f"must be from 0 to {last} (is {state})")
+
+
+def check_step(record: AgentRecord, step: int) -> None:
+    last = record.definition.spec.horizon - 1
+    if not 0 <= step <= last:
+        raise InvalidArgumentError("step", f"must be from 0 to {last} (is {step})")
+
+
+def check_first_state(record: AgentRecord, state: int) -> None:
+    if record.definition.spec.initial_distribution[state] == 0:
+        raise InvalidArgumentError("state", f"episodes of this agent do not begin in state {state}", "NOT_AN_INITIAL_STATE")
+
+
+def refuse_gap(episode: Episode, step: int) -> None:
+    if step > episode.next_step:
+        raise StepGapError(
+            f"step {step} of episode {episode.number} comes too early: step {episode.next_step} was not reported",
+            expected_step=episode.next_step,
+            episode=episode.number,
+        )
+
+
+def refuse_jump(
+    record: AgentRecord,
+    seen: events_pb2.TransitionObserved,
+    before: events_pb2.TransitionObserved | None,
+    place: str = "transition",
+) -> None:
+    """A step begins where the one before led; the first one where episodes begin."""
+    if before is not None and before.next_state != seen.state:
+        raise InvalidArgumentError(
+            f"{place}.state",
+            f"must be {before.next_state}, where the step before led (is {seen.state})",
+            "STATE_MISMATCH",
+            expected_state=before.next_state,
+        )
+    if before is None and record.definition.spec.initial_distribution[seen.state] == 0:
+        raise InvalidArgumentError(
+            f"{place}.state", f"episodes of this agent do not begin in state {seen.state}", "NOT_AN_INITIAL_STATE"
+        )
+
+
+def refuse_conflict(record: AgentRecord, episode: Episode, seen: events_pb2.TransitionObserved, terminal: bool) -> None:
+    """The same step again must be the same in every field."""
+    last = seen.step == episode.next_step - 1
+    ended_here = last and episode.end == COMPLETED
+    at_horizon = seen.step == record.definition.spec.horizon - 1
+    if episode.transitions[seen.step] != seen or (terminal != ended_here and not at_horizon):
+        raise AlreadyExistsError(
+            f"step {seen.step} of episode {episode.number} was reported with other values",
+            "TRANSITION_CONFLICT",
+            episode=episode.number,
+            step=seen.step,
+        )
+
+
+def _meant_episode(record: AgentRecord, number: int | None) -> Episode | None:
+    """The episode `number`; if None, the open one, or None if there is not exactly one."""
+    if number is not None:
+        return find_episode(record, number)
+    open_episodes = record.open_episodes
+    if len(open_episodes) > 1:
+        raise FailedPreconditionError(f"{len(open_episodes)} episodes are open: say which is meant", "EPISODE_AMBIGUOUS")
+    return open_episodes[0] if open_episodes else None

@@ -1,0 +1,241 @@
+"""Hosting agents: one call at a time for each, persist, then acknowledge.
+
+A call decides on the agent's record, appends what it decided, and only then changes the record: so a record, whenever it is
+read, holds durable facts only. Agents do not wait for each other; a long plan is made in a thread.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numba
+import numpy as np
+import structlog
+
+from safe_psrl.learner import AgentState, Plan, SafePsrl
+from safe_psrl.version import __version__
+from safe_psrl_proto.v1 import events_pb2
+from safe_psrl_server.agent_record import AgentRecord
+from safe_psrl_server.config import Limits, SnapshotPolicy
+from safe_psrl_server.errors import DataLossError, LimitExceededError, NotFoundError, UnavailableError
+from safe_psrl_server.snapshot import restored, snapshot_of
+from safe_psrl_server.store import (
+    DamagedStreamError,
+    EventStore,
+    StoredStream,
+    StoreFailedError,
+    VersionConflictError,
+)
+
+PLANNED_BY = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__version__}"
+INLINE_PLAN = 300_000  # products and draws of a plan that is made without a thread: about a millisecond
+
+Reply = TypeVar("Reply")
+Decision = tuple[Sequence[events_pb2.Event], Reply]
+Decide = Callable[[AgentRecord], Decision[Reply] | Awaitable[Decision[Reply]]]
+log = structlog.get_logger()
+
+
+@dataclass(eq=False)
+class Hosted:
+    """An agent in memory. `record` is None while its stream is damaged."""
+
+    name: str
+    record: AgentRecord | None
+    damage: str = ""
+    snapshot_version: int = 0
+    snapshot_seconds: float = field(default_factory=time.monotonic)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def exists(self) -> bool:
+        return self.record is None or self.record.exists
+
+
+class AgentHost:
+    """All agents of this process. Starts nothing by itself: `recover` reads the store, `run` looks after snapshots."""
+
+    def __init__(
+        self,
+        store: EventStore,
+        limits: Limits,
+        snapshots: SnapshotPolicy,
+        now_micros: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        self.now_micros = now_micros
+        self.limits = limits
+        self.ready = False
+        self.recovery_seconds = 0.0
+        self._store = store
+        self._snapshots = snapshots
+        self._agents: dict[str, Hosted] = {}
+        self._planners = ThreadPoolExecutor(limits.planning_threads, "planner")
+        self._background: set[asyncio.Task[object]] = set()
+
+    # --- life
+
+    async def recover(self) -> None:
+        """Read every agent from the store. Damaged ones are quarantined, the others served."""
+        began = time.monotonic()
+        for name in await self._store.agents():
+            self._agents[name] = await self._load(name)
+        self.recovery_seconds = time.monotonic() - began
+
+    async def run(self) -> None:
+        """Snapshots by time, until cancelled."""
+        while True:
+            await asyncio.sleep(self._snapshots.check_seconds)
+            due = time.monotonic() - self._snapshots.every_seconds
+            for agent in list(self._agents.values()):
+                if agent.snapshot_seconds <= due:
+                    await self.snapshot(agent.name)
+
+    async def close(self) -> None:
+        """Finish what is under way, and take a snapshot of everything."""
+        self.ready = False
+        while self._background:
+            await asyncio.gather(*self._background, return_exceptions=True)
+        for name in list(self._agents):
+            await self.snapshot(name)
+        self._planners.shutdown()
+
+    # --- reading
+
+    def hosted(self) -> list[Hosted]:
+        """Every agent that exists, by name. The records hold durable facts and must not be changed."""
+        return sorted((agent for agent in self._agents.values() if agent.exists), key=lambda agent: agent.name)
+
+    def record(self, name: str) -> AgentRecord:
+        """The record of an agent that exists and is whole."""
+        self._check_ready()
+        agent = self._agents.get(name)
+        if agent is None or not agent.exists:
+            raise _no_agent(name)
+        return self._whole(agent)
+
+    def check_room(self) -> None:
+        """Raise if there are as many agents as there may be."""
+        if len(self.hosted()) >= self.limits.max_agents:
+            raise LimitExceededError(
+                f"the server has {self.limits.max_agents} agents, the most that it allows", "TOO_MANY_AGENTS"
+            )
+
+    # --- writing
+
+    async def decide(self, name: str, decide: Decide[Reply], *, may_create: bool = False) -> Reply:
+        """Append what `decide` makes of the agent's record, then return its reply. The agent must exist, or `may_create`.
+
+        Once begun it is carried out even if the caller goes away, so that the record never falls behind the store. If
+        somebody else appended first, the record is read again and decided on anew.
+        """
+        self._check_ready()
+        if not may_create:
+            self.record(name)
+        return await asyncio.shield(self._in_background(self._decide(name, decide, may_create)))
+
+    async def plan(self, learner: SafePsrl, state: AgentState) -> tuple[Plan, float]:
+        """The next episode's plan and the seconds that it took. A long one is made in a thread, off the loop."""
+        spec = learner.spec
+        began = time.perf_counter()
+        if spec.num_states**2 * spec.num_actions * (spec.horizon + 20) <= INLINE_PLAN:
+            _, plan = learner.start_episode(state)
+        else:
+            _, plan = await asyncio.get_running_loop().run_in_executor(self._planners, learner.start_episode, state)
+        return plan, time.perf_counter() - began
+
+    async def snapshot(self, name: str) -> None:
+        """Shorten the agent's stream, if anything was added to it."""
+        agent = self._agents[name]
+        async with agent.lock:
+            record = agent.record
+            if record is None or record.version <= agent.snapshot_version:
+                return
+            data = await asyncio.to_thread(lambda: snapshot_of(record).SerializeToString())
+            try:
+                await self._store.save_snapshot(name, record.version, data)
+            except DamagedStreamError as error:
+                log.critical("snapshot refused", agent=name, error=str(error))
+                return
+            agent.snapshot_version, agent.snapshot_seconds = record.version, time.monotonic()
+
+    async def stored_record(self, name: str) -> tuple[AgentRecord, AgentRecord, int]:
+        """What is served and what is stored of an agent, read at one moment; and the number of events read."""
+        self.record(name)
+        agent = self._agents[name]
+        async with agent.lock:
+            record = self._whole(agent)
+            try:
+                stream = await self._store.load(name)
+                return record, _folded(name, stream), len(stream.events)
+            except (DamagedStreamError, ValueError) as error:
+                raise DataLossError(f"what is stored of agent {name!r} is damaged: {error}", agent=name) from error
+
+    # --- inside
+
+    async def _decide(self, name: str, decide: Decide[Reply], may_create: bool) -> Reply:
+        agent = self._agents.setdefault(name, Hosted(name, AgentRecord(name)))
+        async with agent.lock:
+            while True:
+                record = self._whole(agent)
+                if not (record.exists or may_create):  # deleted while this call waited
+                    raise _no_agent(name)
+                decision = decide(record)
+                events, reply = decision if isinstance(decision, tuple) else await decision
+                if not events:
+                    return reply
+                try:
+                    await self._store.append(name, record.version, [event.SerializeToString() for event in events])
+                except VersionConflictError:
+                    reread = await self._load(name)
+                    agent.record, agent.damage = reread.record, reread.damage
+                    continue
+                except StoreFailedError as error:
+                    raise UnavailableError(f"the server is stopping: {error}", "STORE_FAILED") from error
+                for event in events:
+                    record.apply(event)
+                if record.version - agent.snapshot_version >= self._snapshots.every_events:
+                    self._in_background(self.snapshot(name))
+                return reply
+
+    async def _load(self, name: str) -> Hosted:
+        try:
+            stream = await self._store.load(name)
+            record = _folded(name, stream)
+        except (DamagedStreamError, ValueError) as error:
+            log.critical("agent quarantined", agent=name, damage=str(error))
+            return Hosted(name, None, str(error))
+        return Hosted(name, record, snapshot_version=stream.version - len(stream.events))
+
+    def _whole(self, agent: Hosted) -> AgentRecord:
+        if agent.record is None:
+            raise DataLossError(
+                f"what is stored of agent {agent.name!r} is damaged: {agent.damage}. Restore it from a backup", agent=agent.name
+            )
+        return agent.record
+
+    def _check_ready(self) -> None:
+        if not self.ready:
+            raise UnavailableError("the server is starting or stopping; try again", "NOT_READY")
+
+    def _in_background(self, work: Awaitable[Reply]) -> "asyncio.Task[Reply]":
+        task: asyncio.Task[Reply] = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+
+def _no_agent(name: str) -> NotFoundError:
+    return NotFoundError(f"there is no agent {name!r}", "AGENT_NOT_FOUND", agent=name)
+
+
+def _folded(name: str, stream: StoredStream) -> AgentRecord:
+    """The record that a stored stream gives. Raises ValueError if it cannot be read."""
+    record = restored(name, stream.snapshot) if stream.snapshot is not None else AgentRecord(name)
+    for payload in stream.events:
+        record.apply(events_pb2.Event.FromString(payload))
+    if record.version != stream.version:
+        raise ValueError(f"it folds to version {record.version}, not {stream.version}")
+    return record

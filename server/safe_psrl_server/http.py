@@ -1,0 +1,51 @@
+"""`/metrics` and `/healthz` over HTTP, in a thread of their own: a slow scraper delays no call."""
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+PLAIN = ("Content-Type", "text/plain; charset=utf-8")
+
+
+class _QuietHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is the base class's
+        """Scrapes are not lifecycle events."""
+
+
+class HttpEndpoint:
+    """Listens from `start` to `stop`."""
+
+    def __init__(self, host: str, port: int, registry: CollectorRegistry, is_ready: Callable[[], bool]) -> None:
+        self._address = host, port
+        self._metrics = make_wsgi_app(registry)
+        self._is_ready = is_ready
+
+    def start(self) -> int:
+        """Returns the port, which the system chooses for 0. Raises OSError if it is taken."""
+        host, port = self._address
+        self._server = make_server(host, port, self._answer, ThreadingWSGIServer, _QuietHandler)
+        threading.Thread(target=self._server.serve_forever, name="http", daemon=True).start()
+        return self._server.server_port
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _answer(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path == "/metrics":
+            body: Iterable[bytes] = self._metrics(environ, start_response)
+            return body
+        if path == "/healthz":
+            ready = self._is_ready()
+            start_response("200 OK" if ready else "503 Service Unavailable", [PLAIN])
+            return [b"ok\n" if ready else b"not ready\n"]
+        start_response("404 Not Found", [PLAIN])
+        return [b"there are /metrics and /healthz\n"]

@@ -1,0 +1,182 @@
+"""The composition root: the only place that starts things. `Server` builds; `start`, `drain` and `run` do."""
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from safe_psrl import warm_up
+from safe_psrl.documents import options_from_document, options_to_document, parse_document, spec_from_document
+from safe_psrl.errors import SafePsrlError
+from safe_psrl.presets import preset
+from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
+from safe_psrl_server.admin_service import AdminService
+from safe_psrl_server.commands import AgentCommands
+from safe_psrl_server.config import ConfigError, DeclaredAgent, ServerConfig
+from safe_psrl_server.control_service import ControlService
+from safe_psrl_server.conversion import cmdp_to_message
+from safe_psrl_server.errors import ServiceError
+from safe_psrl_server.host import AgentHost
+from safe_psrl_server.http import HttpEndpoint
+from safe_psrl_server.metrics import registry_of
+from safe_psrl_server.store import StoreFailedError, open_store
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+SERVICES = ("", "safe_psrl.v1.ControlService", "safe_psrl.v1.AdminService")
+log = structlog.get_logger()
+
+
+class Server:
+    """One process's service."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        self.target = ""  # where clients connect, once started
+        self.metrics_port: int | None = None
+        self._store = open_store(config.store)
+        self.host = AgentHost(self._store, config.limits, config.snapshots)
+        self._commands = AgentCommands(self.host)
+        self._health = health.aio.HealthServicer()
+        self._http: HttpEndpoint | None = None
+        self._upkeep: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen, then recover, then serve. Calls that come before that are UNAVAILABLE. Raises `StoreError`, `ConfigError`."""
+        await self._store.open()
+        try:
+            self._grpc = self._build_grpc()
+            await self._set_health(NOT_SERVING)
+            self.target = await self._listen()
+            self._http = self._start_http()
+            began = time.monotonic()
+            await asyncio.to_thread(warm_up)
+            warmed = time.monotonic() - began
+            await self.host.recover()
+            self.host.ready = True
+            await self._declare_agents()
+        except BaseException:
+            self.host.ready = False
+            await self._store.close()
+            raise
+        self._upkeep = asyncio.create_task(self.host.run())
+        await self._set_health(SERVING)
+        log.info(
+            "serving",
+            target=self.target,
+            metrics=self.metrics_port,
+            store=self.config.store,
+            agents=len(self.host.hosted()),
+            recovery_seconds=round(self.host.recovery_seconds, 3),
+            warm_up_seconds=round(warmed, 3),
+        )
+
+    async def drain(self) -> None:
+        """Stop gently: refuse new calls, finish those under way, take snapshots, close the store."""
+        log.info("draining", seconds=self.config.drain_seconds)
+        await self._set_health(NOT_SERVING)
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+        await self._grpc.stop(self.config.drain_seconds)
+        await self.host.close()
+        await self._store.close()
+        if self._http is not None:
+            self._http.stop()
+        log.info("stopped")
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, then drain. Raises `StoreFailedError` at once if a commit fails."""
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        await self.start()
+        stopped: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
+        failed: asyncio.Future[Any] = self._store.failure
+        await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
+        if self._store.failure.done():
+            raise self._store.failure.result()
+        await self.drain()
+        if self._store.failure.done():
+            raise self._store.failure.result()
+
+    def _build_grpc(self) -> grpc.aio.Server:
+        limits = self.config.limits
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", limits.max_message_bytes),
+                ("grpc.max_send_message_length", limits.max_message_bytes),
+                ("grpc.so_reuseport", 0),
+                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+                ("grpc.keepalive_permit_without_calls", 1),
+            ],
+            maximum_concurrent_rpcs=limits.max_concurrent_calls,
+        )
+        control_pb2_grpc.add_ControlServiceServicer_to_server(ControlService(self._commands, limits.max_stream_backlog), server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._commands), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        if self.config.reflection:
+            names = (control_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR)
+            services = [service.full_name for file in names for service in file.services_by_name.values()]
+            reflection.enable_server_reflection([*services, reflection.SERVICE_NAME], server)
+        return server
+
+    async def _listen(self) -> str:
+        address = self.config.listen
+        try:
+            port = self._grpc.add_insecure_port(address)
+        except RuntimeError:
+            port = 0
+        if port == 0:
+            raise ConfigError(f"listen: cannot listen on {address!r}: is the port taken, or the address wrong?")
+        await self._grpc.start()
+        return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+
+    def _start_http(self) -> HttpEndpoint | None:
+        if not self.config.metrics:
+            return None
+        host, _, port = self.config.metrics.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise ConfigError(f"metrics: {self.config.metrics!r} must be HOST:PORT, or empty for none")
+        endpoint = HttpEndpoint(host, int(port), registry_of(self.host), lambda: self.host.ready)
+        try:
+            self.metrics_port = endpoint.start()
+        except OSError as error:
+            raise ConfigError(f"metrics: cannot listen on {self.config.metrics}: {error.strerror}") from None
+        return endpoint
+
+    async def _declare_agents(self) -> None:
+        for declared in self.config.agents:
+            try:
+                await self._commands.create(declared.name, _declared_spec(declared))
+            except (ServiceError, SafePsrlError, OSError) as error:
+                raise ConfigError(f"agents: {declared.name}: {error}") from None
+
+    async def _set_health(self, status: int) -> None:
+        for service in SERVICES:
+            await self._health.set(service, status)
+
+
+def _declared_spec(declared: DeclaredAgent) -> model_pb2.AgentSpec:
+    spec = preset(declared.preset) if declared.preset is not None else _spec_in(declared.spec)
+    options = options_to_document(options_from_document(declared.options))
+    return model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), options=model_pb2.SafePsrlOptions(**options), seed=declared.seed)
+
+
+def _spec_in(path: Path | None) -> Any:
+    assert path is not None  # noqa: S101  # the configuration has one of both
+    document = parse_document(path.read_text(encoding="utf-8"), path.suffix[1:])
+    document.pop("transitions", None)  # for simulators only
+    return spec_from_document(document)
+
+
+def failure_line(error: StoreFailedError) -> str:
+    """The last line of a server that stops because it cannot write."""
+    return f"{error}. Stopped at once; nothing that was acknowledged is lost. Make room or repair the disk, then start again"

@@ -1,0 +1,72 @@
+"""From exceptions to gRPC statuses: the one table, and the details that go with a status."""
+
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from safe_psrl_proto.v1 import control_pb2
+from safe_psrl_server.errors import (
+    AlreadyExistsError,
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    LimitExceededError,
+    NotFoundError,
+    ServiceError,
+    StepGapError,
+    UnavailableError,
+)
+
+DOMAIN: Final = "safe_psrl"
+DETAILS_KEY: Final = "grpc-status-details-bin"
+
+CODES: Final[Mapping[type[ServiceError], grpc.StatusCode]] = {
+    InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
+    NotFoundError: grpc.StatusCode.NOT_FOUND,
+    AlreadyExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    StepGapError: grpc.StatusCode.OUT_OF_RANGE,
+    FailedPreconditionError: grpc.StatusCode.FAILED_PRECONDITION,
+    LimitExceededError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    UnavailableError: grpc.StatusCode.UNAVAILABLE,
+    DataLossError: grpc.StatusCode.DATA_LOSS,
+}
+
+
+def code_of(error: ServiceError) -> grpc.StatusCode:
+    return CODES[type(error)]
+
+
+def call_status(error: ServiceError) -> control_pb2.CallStatus:
+    """For one message of a stream."""
+    return control_pb2.CallStatus(
+        code=code_of(error).value[0], message=str(error), reason=error.reason, metadata=dict(error.metadata)
+    )
+
+
+def rich_status(error: ServiceError) -> status_pb2.Status:
+    """`google.rpc.Status` with `ErrorInfo`, and what else the error is about."""
+    details = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=dict(error.metadata))]
+    packed = [_packed(detail) for detail in details]
+    if isinstance(error, InvalidArgumentError):
+        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.description)
+        packed.append(_packed(error_details_pb2.BadRequest(field_violations=[violation])))
+    if isinstance(error, LimitExceededError) and error.retry_seconds is not None:
+        delay = duration_pb2.Duration(nanos=int(error.retry_seconds * 1e9))
+        packed.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
+    return status_pb2.Status(code=code_of(error).value[0], message=str(error), details=packed)
+
+
+async def abort(context: "grpc.aio.ServicerContext[object, object]", error: ServiceError) -> NoReturn:
+    """End the call with `error`. Raises, so that nothing after it runs."""
+    trailer = ((DETAILS_KEY, rich_status(error).SerializeToString()),)
+    await context.abort(code_of(error), str(error), trailer)
+    raise AssertionError("abort returns to nobody")
+
+
+def _packed(message: "error_details_pb2.ErrorInfo | error_details_pb2.BadRequest | error_details_pb2.RetryInfo") -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(message)
+    return packed

@@ -1,0 +1,21 @@
+"""Where events are kept. One interface, `EventStore`; one contract suite for all that implement it."""
+
+from safe_psrl_server.store.interface import (
+    DamagedStreamError,
+    EventStore,
+    StoredStream,
+    StoreError,
+    StoreFailedError,
+    VersionConflictError,
+)
+from safe_psrl_server.store.opening import open_store
+
+__all__ = [
+    "DamagedStreamError",
+    "EventStore",
+    "StoreError",
+    "StoreFailedError",
+    "StoredStream",
+    "VersionConflictError",
+    "open_store",
+]

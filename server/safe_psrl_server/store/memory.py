@@ -1,0 +1,59 @@
+"""Streams in memory: for tests, and for testbeds that need no durability."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from safe_psrl_server.store.interface import StoredStream, StoreFailedError, VersionConflictError
+
+
+@dataclass
+class _Stream:
+    version: int = 0
+    snapshot_version: int = 0
+    snapshot: bytes | None = None
+    events: list[bytes] = field(default_factory=list)  # after the snapshot
+
+
+class MemoryStore:
+    """Gone with the process."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, _Stream] = {}
+        self._failure: asyncio.Future[StoreFailedError] | None = None
+
+    @property
+    def failure(self) -> "asyncio.Future[StoreFailedError]":
+        if self._failure is None:
+            self._failure = asyncio.get_running_loop().create_future()
+        return self._failure
+
+    async def open(self) -> None:
+        pass
+
+    async def agents(self) -> list[str]:
+        return sorted(self._streams)
+
+    async def load(self, agent: str) -> StoredStream:
+        stream = self._streams.get(agent, _Stream())
+        return StoredStream(stream.snapshot, list(stream.events), stream.version)
+
+    async def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> int:
+        version = self._streams[agent].version if agent in self._streams else 0
+        if version != expected_version:
+            raise VersionConflictError(agent, expected_version, version)
+        if events:
+            stream = self._streams.setdefault(agent, _Stream())
+            stream.events.extend(events)
+            stream.version += len(events)
+            version = stream.version
+        return version
+
+    async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
+        stream = self._streams[agent]
+        if stream.snapshot_version < version <= stream.version:
+            del stream.events[: version - stream.snapshot_version]
+            stream.snapshot, stream.snapshot_version = snapshot, version
+
+    async def close(self) -> None:
+        pass

@@ -1,0 +1,261 @@
+"""The embedded store: SQLite in a directory.
+
+One connection writes, from one thread, which takes whatever has queued up, commits it in one transaction, and only then
+resolves the callers: group commit. A second connection reads. Write-ahead log, `synchronous=FULL`: a commit that returned
+is on the disk. A commit that fails stops everything, because nobody can say what became of it.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final, TypeVar
+
+from safe_psrl_server.store.interface import (
+    FIRST_LINK,
+    DamagedStreamError,
+    StoredStream,
+    StoreError,
+    StoreFailedError,
+    VersionConflictError,
+    next_link,
+    snapshot_digest,
+)
+from safe_psrl_server.store.lock import DirectoryLock
+from safe_psrl_server.store.schema import migrate
+from safe_psrl_server.store.witness import CommitWitness
+
+FILE: Final = "safe-psrl.db"
+MAX_GROUP: Final = 1024
+Result = TypeVar("Result")
+Work = Callable[[sqlite3.Connection], object]  # runs inside the group's transaction
+
+
+class SqliteStore:
+    """All agents of one server in `directory`, which no other process may use meanwhile."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lock = DirectoryLock(directory)
+        self._witness = CommitWitness(directory / "commits")
+        self._queue: SimpleQueue[tuple[Work, asyncio.Future[object]] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._reader = ThreadPoolExecutor(1, "store-reader")
+        self._heads: dict[str, tuple[int, bytes]] = {}  # of the writing thread: version and link of each stream
+
+    @property
+    def failure(self) -> "asyncio.Future[StoreFailedError]":
+        return self._failure
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._failure: asyncio.Future[StoreFailedError] = self._loop.create_future()
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+            self._writing = await asyncio.to_thread(self._connect)
+            self._reading = await self._loop.run_in_executor(self._reader, self._connect)
+        except (OSError, sqlite3.Error) as error:
+            self._lock.release()
+            raise StoreError(f"the store in {self._directory} cannot be opened for writing: {error}") from error
+        except StoreError:
+            self._lock.release()
+            raise
+        self._thread = threading.Thread(target=self._write, name="store-writer", daemon=True)
+        self._thread.start()
+
+    async def agents(self) -> list[str]:
+        union = "SELECT agent FROM streams UNION SELECT agent FROM events UNION SELECT agent FROM snapshots ORDER BY agent"
+        return [agent for (agent,) in await self._read(lambda db: db.execute(union).fetchall())]
+
+    async def load(self, agent: str) -> StoredStream:
+        try:
+            return await self._read(lambda db: _load(db, agent))
+        except sqlite3.DatabaseError as error:
+            raise DamagedStreamError(f"the database cannot be read: {error}") from error
+
+    async def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            version, link = self._head(db, agent)
+            if version != expected_version:
+                raise VersionConflictError(agent, expected_version, version)
+            if not events:
+                return version
+            rows = []
+            for payload in events:
+                version += 1
+                link = next_link(link, version, payload)
+                rows.append((agent, version, payload, link))
+            db.executemany("INSERT INTO events (agent, version, payload, link) VALUES (?, ?, ?, ?)", rows)
+            db.execute("INSERT OR REPLACE INTO streams (agent, version, link) VALUES (?, ?, ?)", (agent, version, link))
+            self._heads[agent] = version, link
+            return version
+
+        return await self._submit(work)
+
+    async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
+        await self._submit(lambda db: _save_snapshot(db, agent, version, snapshot))
+
+    async def close(self) -> None:
+        if self._thread is not None:
+            self._queue.put(None)
+            await asyncio.to_thread(self._thread.join)
+            self._thread = None
+            await self._loop.run_in_executor(self._reader, self._reading.close)
+            await asyncio.to_thread(self._writing.close)
+        self._reader.shutdown()
+        self._witness.close()
+        self._lock.release()
+
+    async def _read(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
+        return await self._loop.run_in_executor(self._reader, lambda: query(self._reading))
+
+    async def _submit(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        if self._failure.done():
+            raise self._failure.result()
+        future: asyncio.Future[object] = self._loop.create_future()
+        self._queue.put((work, future))
+        return await future  # type: ignore[return-value]  # what the work returned
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._directory / FILE, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(db)
+        except sqlite3.OperationalError:
+            db.close()
+            raise
+        except sqlite3.DatabaseError as error:
+            db.close()
+            raise StoreError(f"the database in {self._directory} is damaged ({error}): restore it from a backup") from error
+        except StoreError:
+            db.close()
+            raise
+        return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise StoreError(f"the store in {self._directory} cannot keep a write-ahead log there: use a local disk")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA busy_timeout = 5000")
+        migrate(db)
+        row = db.execute("SELECT number FROM commits").fetchone()
+        if row is None or not isinstance(row[0], int):
+            raise StoreError(f"the database in {self._directory} is damaged (no count of commits): restore it from a backup")
+        self._witness.check(row[0])
+
+    def _head(self, db: sqlite3.Connection, agent: str) -> tuple[int, bytes]:
+        if agent not in self._heads:
+            row = db.execute("SELECT version, link FROM streams WHERE agent = ?", (agent,)).fetchone()
+            self._heads[agent] = row or (0, FIRST_LINK)
+        return self._heads[agent]
+
+    def _write(self) -> None:
+        """The writing thread."""
+        while (first := self._queue.get()) is not None:
+            group = [first]
+            while len(group) < MAX_GROUP and not self._queue.empty():
+                if (entry := self._queue.get()) is None:
+                    self._queue.put(None)
+                    break
+                group.append(entry)
+            try:
+                results = self._commit([work for work, _ in group])
+            except (sqlite3.Error, OSError) as error:
+                self._loop.call_soon_threadsafe(self._fail, [future for _, future in group], error)
+                return
+            self._loop.call_soon_threadsafe(_resolve, [future for _, future in group], results)
+
+    def _commit(self, group: list[Work]) -> list[object]:
+        """The results of a group after its commit; exceptions are results too."""
+        db, results = self._writing, list[object]()
+        db.execute("BEGIN IMMEDIATE")
+        for work in group:
+            try:
+                results.append(work(db))
+            except (VersionConflictError, DamagedStreamError) as error:
+                results.append(error)
+        (number,) = db.execute("UPDATE commits SET number = number + 1 RETURNING number").fetchone()
+        db.execute("COMMIT")
+        self._witness.note(number)
+        return results
+
+    def _fail(self, futures: "list[asyncio.Future[object]]", error: Exception) -> None:
+        failure = StoreFailedError(f"a commit to {self._directory} failed: {error}")
+        if not self._failure.done():
+            self._failure.set_result(failure)
+        while not self._queue.empty():
+            if (entry := self._queue.get()) is not None:
+                futures.append(entry[1])
+        _resolve(futures, [failure] * len(futures))
+
+
+def _resolve(futures: "list[asyncio.Future[object]]", results: Sequence[object]) -> None:
+    for future, result in zip(futures, results, strict=True):
+        if future.done():  # its caller has gone away
+            continue
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+
+def _load(db: sqlite3.Connection, agent: str) -> StoredStream:
+    """From the newest snapshot that is whole, every event up to the head, each one checked."""
+    db.execute("BEGIN")  # one view for all reads
+    try:
+        head = db.execute("SELECT version, link FROM streams WHERE agent = ?", (agent,)).fetchone()
+        snapshots = db.execute(
+            "SELECT version, link, payload, digest FROM snapshots WHERE agent = ? ORDER BY version DESC", (agent,)
+        ).fetchall()
+        whole = next((row for row in snapshots if _is_whole(agent, row)), None)
+        version, link, snapshot = (whole[0], whole[1], whole[2]) if whole else (0, FIRST_LINK, None)
+        rows = db.execute(
+            "SELECT version, payload, link FROM events WHERE agent = ? AND version > ? ORDER BY version", (agent, version)
+        ).fetchall()
+    finally:
+        db.execute("COMMIT")
+    if head is None:
+        if snapshots or rows:
+            raise DamagedStreamError("its head is missing")
+        return StoredStream(None, [], 0)
+    events: list[bytes] = []
+    for number, payload, stored_link in rows:
+        if not (isinstance(number, int) and isinstance(payload, bytes)):
+            raise DamagedStreamError(f"event {version + 1} is unreadable")
+        if number != version + 1:
+            raise DamagedStreamError(f"event {version + 1} is missing")
+        version, link = number, next_link(link, number, payload)
+        if link != stored_link:
+            raise DamagedStreamError(f"event {number} was changed")
+        events.append(payload)
+    if (version, link) != head:
+        raise DamagedStreamError(f"it ends at event {version}; {head[0]} were acknowledged")
+    return StoredStream(snapshot, events, version)
+
+
+def _is_whole(agent: str, row: tuple[object, object, object, object]) -> bool:
+    version, link, payload, digest = row
+    if not (isinstance(version, int) and isinstance(link, bytes) and isinstance(payload, bytes)):
+        return False
+    return snapshot_digest(agent, version, link, payload) == digest
+
+
+def _save_snapshot(db: sqlite3.Connection, agent: str, version: int, snapshot: bytes) -> None:
+    """Two snapshots are kept. Events go only behind the older one, and only after it was read back whole."""
+    older = db.execute(
+        "SELECT version, link, payload, digest FROM snapshots WHERE agent = ? ORDER BY version DESC LIMIT 1", (agent,)
+    ).fetchone()
+    if older is not None and older[0] >= version:
+        return
+    found = db.execute("SELECT link FROM events WHERE agent = ? AND version = ?", (agent, version)).fetchone()
+    if found is None:
+        raise DamagedStreamError(f"event {version}, of which a snapshot was taken, is missing")
+    digest = snapshot_digest(agent, version, found[0], snapshot)
+    db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", (agent, version, found[0], snapshot, digest))
+    if older is not None and _is_whole(agent, older):
+        db.execute("DELETE FROM events WHERE agent = ? AND version <= ?", (agent, older[0]))
+        db.execute("DELETE FROM snapshots WHERE agent = ? AND version < ?", (agent, older[0]))
