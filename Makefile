@@ -13,8 +13,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup ## Learn the paper's streaming buffer for 20,000 episodes and show the figures
-	$(BIN)/safe-psrl experiment streaming-buffer --algorithms safe-psrl --episodes 20000 --seeds 4 --jobs 2 --out $(OUT)
+demo: setup ## Run the service, learn through it, kill it half way, and see that nothing is lost
+	$(BIN)/safe-psrl demo --out $(OUT)
 
 test: setup lint types contracts generated pytest ## Run every check: ruff, mypy, import contracts, generated code, pytest
 

@@ -13,16 +13,22 @@ if TYPE_CHECKING:
 MISSED = 1
 
 app = typer.Typer(
-    help="Measure speed against a limit of the same machine in the same run. Exit code 1 if a bar is missed.",
+    help="""Measure speed against a limit of the same machine in the same run. Exit code 1 if a bar is missed.
+
+    Example: safe-psrl bench learn --json learn.json
+    """,
     no_args_is_help=True,
 )
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the results here too.", dir_okay=False)]
-Rounds = Annotated[int, typer.Option(min=1, help="Times that each thing is measured, in turn; medians are shown.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results here too.", dir_okay=False)]
+Rounds = Annotated[int, typer.Option(metavar="N", min=1, help="Times that each thing is measured, in turn; medians are shown.")]
 
 
 @app.command("learn")
 def learn(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
-    """A simulated episode of Safe PSRL, against its plain numpy twin and against bare gamma draws."""
+    """A simulated episode of Safe PSRL, against its plain numpy twin and against bare gamma draws.
+
+    Example: safe-psrl bench learn --json learn.json
+    """
     from safe_psrl_experiments.bench.learn import bench_learn  # noqa: PLC0415
 
     _run(lambda report: bench_learn(rounds, report), json_file)
@@ -30,7 +36,10 @@ def learn(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
 
 @app.command("plan")
 def plan(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
-    """Planning and drawing kernels of 100 and 500 states, against BLAS and against numpy's gamma draws."""
+    """Planning and drawing kernels of 100 and 500 states, against BLAS and against numpy's gamma draws.
+
+    Example: safe-psrl bench plan --rounds 5
+    """
     from safe_psrl_experiments.bench.plan import bench_plan  # noqa: PLC0415
 
     _run(lambda report: bench_plan(rounds, report), json_file)

@@ -12,29 +12,47 @@ def experiment(
     environment: Annotated[
         str,
         typer.Argument(
+            metavar="ENVIRONMENT",
+            show_default=False,
             help="streaming-buffer, inventory, factored-toy, random:states=6,actions=3,horizon=6,seed=0, or a .toml or "
-            ".json file with a specification (its kernel under `transitions`, else drawn from the prior for each seed)."
+            ".json file with a specification (its kernel under `transitions`, else drawn from the prior for each seed).",
         ),
     ],
-    algorithms: Annotated[str, typer.Option(help="Names, separated by commas; `list` explains them.")] = "safe-psrl",
-    episodes: Annotated[int, typer.Option(help="Episodes of each run.")] = 20_000,
-    seeds: Annotated[int, typer.Option(help="Runs of each algorithm, with seeds 1 to this number.")] = 4,
-    out: Annotated[Path, typer.Option(help="Directory for results.csv, summary.json and the figures.")] = Path("results"),
+    algorithms: Annotated[
+        str, typer.Option(metavar="NAMES", help="Separated by commas; `--algorithms list` explains them.")
+    ] = "safe-psrl",
+    episodes: Annotated[int, typer.Option(metavar="N", help="Episodes of each run.")] = 20_000,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Runs of each algorithm, with seeds 1 to N.")] = 4,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for results.csv, summary.json and the figures.")] = Path(
+        "results"
+    ),
     jobs: Annotated[
-        int, typer.Option(min=1, help="Processes to run seeds in; the numbers do not depend on it.")
+        int, typer.Option(metavar="N", min=1, help="Processes to run seeds in; the numbers do not depend on it.")
     ] = os.cpu_count() or 1,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A parameter of an algorithm: safe-psrl.pessimism_coefficient=0.1 or =theorem."),
+        typer.Option(
+            "--set",
+            metavar="NAME.KEY=VALUE",
+            help="A parameter of an algorithm, such as safe-psrl.cap_pessimism=true; may be repeated.",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead of the table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of the table.")] = False,
 ) -> None:
     """Learn in a simulated environment over several seeds; write regrets, a summary and figures like the paper's.
 
     Ctrl-C stops early and still writes complete files of what was done.
 
-    Example: safe-psrl experiment streaming-buffer --episodes 400000 --seeds 10 --out results
+    Examples:
+
+    safe-psrl experiment streaming-buffer --episodes 400000 --seeds 10
+
+    safe-psrl experiment inventory --set safe-psrl.pessimism_coefficient=0.1
+
+    The coefficient is a number, or one of published (0.05), literal (0.25) and theorem (5).
     """
+    from rich.console import Console  # noqa: PLC0415
+
     from safe_psrl import warm_up  # noqa: PLC0415
     from safe_psrl_cli.progress import progress_bar  # noqa: PLC0415
     from safe_psrl_experiments.algorithms import ALGORITHMS  # noqa: PLC0415
@@ -44,19 +62,22 @@ def experiment(
         for known in ALGORITHMS.values():
             typer.echo(f"{known.name:20} {known.summary}")
         return
-    with progress_bar("episodes") as progress:
-        task = progress.add_task("preparing kernels", total=None)
-        warm_up()
-        plan = Experiment(environment, _names(algorithms), episodes, seeds, _parameters(settings or []))
+    parameters = _parameters(settings or [])
+    with Console(stderr=True).status("preparing kernels (half a minute the first time)"):
+        plan = Experiment(environment, _names(algorithms), episodes, seeds, parameters)
         out.mkdir(parents=True, exist_ok=True)
-        progress.update(task, description=environment, total=plan.total_episodes)
+        warm_up()
+    with progress_bar("episodes") as progress:
+        task = progress.add_task(environment, total=plan.total_episodes)
         outcome = run_experiment(plan, out, jobs, lambda done: progress.advance(task, done))
+        if outcome is not None and not outcome.summary["interrupted"]:
+            progress.update(task, completed=plan.total_episodes)  # the last reports may still be on their way
     if outcome is None:
         raise KeyboardInterrupt
     if as_json:
         typer.echo(json.dumps(outcome.summary, indent=2))
     else:
-        _show(outcome.summary, [*outcome.files, *outcome.figures])
+        _show(outcome.summary, plan.spec.constraint_names, [*outcome.files, *outcome.figures])
     if outcome.summary["interrupted"]:
         raise KeyboardInterrupt
 
@@ -79,23 +100,42 @@ def _parameters(settings: list[str]) -> dict[str, dict[str, Any]]:
     return parameters
 
 
-def _show(summary: dict[str, Any], files: list[Path]) -> None:
+def _show(summary: dict[str, Any], constraints: tuple[str, ...], files: list[Path]) -> None:
+    """A row for each algorithm, and below it one for each of its constraints if there are several."""
+    from rich import box  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
+    several = len(constraints) > 1
     title = f"{summary['environment']}: {summary['episodes']:,} episodes, {summary['seeds']} seeds (mean ± standard deviation)"
-    table = Table(title=title, title_justify="left")
-    measured = [key for key in next(iter(summary["algorithms"].values())) if key != "microseconds_per_episode"]
-    for heading in ("algorithm", *(key.replace("_", " ") for key in measured), "µs/episode"):
-        table.add_column(heading, justify="left" if heading == "algorithm" else "right")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
+    table.add_column("algorithm", no_wrap=True)
+    for heading in ("objective\nregret", "constraint\nregret", "its\ngreatest", "episodes\nover budget", "µs per\nepisode"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, values in summary["algorithms"].items():
-        spreads = [f"{values[key]['mean']:,.1f} ± {values[key]['std']:,.1f}" for key in measured]
-        table.add_row(name, *spreads, f"{values['microseconds_per_episode']:.1f}")
+        keys = ("constraint_regret", "constraint_regret_max")
+        table.add_row(
+            name,
+            _spread(values["objective_regret"]),
+            *([""] * 2 if several else [_spread(values[key]) for key in keys]),
+            _spread(values["violating_episodes"]),
+            f"{values['microseconds_per_episode']:.1f}",
+        )
+        for constraint in constraints if several else ():
+            table.add_row(f"  {constraint}", "", *(_spread(values[f"{key}.{constraint}"]) for key in keys))
     console = Console()
+    console.print(title, highlight=False)
     console.print(table)
-    optimum, costs = summary["optimum"]["reward"], summary["optimum"]["cost"]
-    console.print(
-        f"Exact optimum: reward {optimum:.6f} at cost {costs if isinstance(costs, list) else f'{costs:.6f}'}.", highlight=False
-    )
+    costs = summary["optimum"]["cost"]
+    shown = ", ".join(f"{cost:.6f}" for cost in (costs if several else [costs]))
+    console.print(f"Exact optimum: reward {summary['optimum']['reward']:.6f} at cost {shown}.", highlight=False)
     for path in files:
         console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+
+
+def _spread(values: dict[str, Any]) -> str:
+    return f"{_number(values['mean'])} ± {_number(values['std'])}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"

@@ -9,23 +9,26 @@ try:
 except ImportError:
     sys.exit("safe-psrl: the command needs more than the light client: pip install 'safe-psrl[server]'")
 
-from safe_psrl_cli import bench, experiment, serve, spec
+from safe_psrl_cli import agent, bench, demo, experiment, serve, simulate, spec
 
 USER_MISTAKE = 2
 INTERRUPTED = 130
 
 app = typer.Typer(
     name="safe-psrl",
-    help="""Learn online without breaking a constraint: Safe PSRL, its experiments and its benchmarks.
+    help="""Learn online without breaking a constraint: the Safe PSRL service, its agents, experiments and benchmarks.
 
-    Example: safe-psrl experiment streaming-buffer --out results
+    Example: safe-psrl demo
     """,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
+app.add_typer(agent.app, name="agent")
+app.command("simulate")(simulate.simulate)
 app.command("experiment")(experiment.experiment)
 app.add_typer(bench.app, name="bench")
 app.add_typer(spec.app, name="spec")
@@ -66,7 +69,7 @@ def main() -> NoReturn:
 def _leave(message: str, code: int) -> NoReturn:
     if message:
         typer.echo("safe-psrl: " + " ".join(message.split()), err=True)
-    sys.exit(code or 0)
+    sys.exit(code)
 
 
 def _usage_mistake(error: TyperException) -> str:

@@ -1,30 +1,43 @@
-"""Progress bars: what is done, how fast, and how long it will take."""
+"""Progress bars: what is done, how fast, and how long it will take. They fit a terminal of 80 columns."""
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
+LONGEST_DESCRIPTION = 20
 
-class RateColumn(ProgressColumn):
-    """Units a second."""
+
+class DoneColumn(ProgressColumn):
+    """How many of how many."""
 
     def __init__(self, unit: str) -> None:
-        super().__init__()
+        super().__init__(Column(no_wrap=True))
         self._unit = unit
 
     def render(self, task: Task) -> Text:
+        return Text(f"{task.completed:,.0f}/{task.total or 0:,.0f} {self._unit}", style="progress.download")
+
+
+class RateColumn(ProgressColumn):
+    """How many a second."""
+
+    def __init__(self) -> None:
+        super().__init__(Column(no_wrap=True, justify="right"))
+
+    def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f} {self._unit}/s", style="progress.data.speed")
+        return Text("" if speed is None else f"{speed:,.0f}/s", style="progress.data.speed")
 
 
 def progress_bar(unit: str) -> Progress:
     """On standard error, so that standard output can be read by a script."""
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        RateColumn(unit),
-        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=LONGEST_DESCRIPTION)),
+        BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
+        DoneColumn(unit),
+        RateColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True, table_column=Column(no_wrap=True)),
         console=Console(stderr=True),
+        expand=True,
     )

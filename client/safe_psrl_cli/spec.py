@@ -1,15 +1,33 @@
 """`safe-psrl spec`: specifications to start from, and a check of one's own."""
 
-from typing import Annotated
+import json
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-app = typer.Typer(help="Show and check problem specifications.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from safe_psrl_testbed import Scenario
+
+app = typer.Typer(
+    help="""Show and check problem specifications.
+
+    Example: safe-psrl spec show streaming-buffer > mine.toml
+    """,
+    no_args_is_help=True,
+)
+Environment = Annotated[
+    str,
+    typer.Argument(
+        metavar="ENVIRONMENT",
+        show_default=False,
+        help="streaming-buffer, inventory, factored-toy, random:…, or a .toml or .json file.",
+    ),
+]
 
 
 @app.command("show")
 def show(
-    environment: Annotated[str, typer.Argument(help="A preset's name, random:…, or a specification file.")],
+    environment: Environment,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of TOML.")] = False,
     transitions: Annotated[
         bool, typer.Option("--transitions", help="With the true kernel, so that the file can be simulated.")
@@ -32,21 +50,57 @@ def show(
 
 
 @app.command("check")
-def check(environment: Annotated[str, typer.Argument(help="A specification file, or a name.")]) -> None:
-    """Check a specification, and say what the theory and the exact optimum have to say about it."""
-    from safe_psrl import dual_variable_bound, exact_optimum, feasibility_episode  # noqa: PLC0415
+def check(
+    environment: Environment,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Check a specification, and say what the theory and the exact optimum have to say about it.
+
+    Example: safe-psrl spec check mine.toml
+    """
     from safe_psrl_testbed import scenario_named  # noqa: PLC0415
 
-    scenario = scenario_named(environment)
-    spec = scenario.spec
-    typer.echo(f"{scenario.name}: {spec.num_states} states, {spec.num_actions} actions, horizon {spec.horizon}: correct")
-    for i, name in enumerate(spec.constraint_names):
-        tau, c0 = spec.cost_budgets[i], spec.satisfiable_costs[i]
-        first, bound = feasibility_episode(spec, i), dual_variable_bound(spec, 1, i)
+    findings = _findings(scenario_named(environment))
+    if as_json:
+        typer.echo(json.dumps(findings, indent=2))
+        return
+    typer.echo("{name}: {num_states} states, {num_actions} actions, horizon {horizon}: correct".format(**findings))
+    for constraint in findings["constraints"]:
+        typer.echo("  {name}: cost budget {cost_budget:g}, satisfiable cost {satisfiable_cost:g}".format(**constraint))
         typer.echo(
-            f"  {name}: cost budget {tau:g}, satisfiable cost {c0:g}; C'' = {first:,.0f}, dual variable below {bound:.4g}"
+            "    by the theorem, feasible with its pessimism from episode {feasibility_episode:,.0f} on (C''), "
+            "expected dual variable then below {dual_variable_bound:.3g}".format(**constraint)
         )
-    if scenario.transitions is not None:
-        optimum = exact_optimum(spec, scenario.transitions)
-        costs = ", ".join(f"{cost:.6f}" for cost in optimum.costs)
-        typer.echo(f"  exact optimum: reward {optimum.reward:.6f} at cost {costs}")
+    optimum = findings["optimum"]
+    if optimum is None:
+        typer.echo("  no kernel: an experiment draws one from the prior for each seed")
+    else:
+        costs = ", ".join(f"{cost:.6f}" for cost in optimum["costs"])
+        typer.echo(f"  exact optimum: reward {optimum['reward']:.6f} at cost {costs}")
+
+
+def _findings(scenario: "Scenario") -> dict[str, Any]:
+    from safe_psrl import dual_variable_bound, exact_optimum, feasibility_episode  # noqa: PLC0415
+
+    spec = scenario.spec
+    constraints = []
+    for i, name in enumerate(spec.constraint_names):
+        first = feasibility_episode(spec, i)
+        constraints.append(
+            {
+                "name": name,
+                "cost_budget": float(spec.cost_budgets[i]),
+                "satisfiable_cost": float(spec.satisfiable_costs[i]),
+                "feasibility_episode": first,
+                "dual_variable_bound": dual_variable_bound(spec, int(first), i),
+            }
+        )
+    optimum = None if scenario.transitions is None else exact_optimum(spec, scenario.transitions)
+    return {
+        "name": scenario.name,
+        "num_states": spec.num_states,
+        "num_actions": spec.num_actions,
+        "horizon": spec.horizon,
+        "constraints": constraints,
+        "optimum": optimum and {"reward": optimum.reward, "costs": optimum.costs.tolist()},
+    }

@@ -45,13 +45,13 @@ class TabularEnvironment:
     The randomness of an episode is the stream of (seed, episode), as in a compiled `SimulatedRun`: both see the same world.
     """
 
-    def __init__(self, spec: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False) -> None:
+    def __init__(self, spec: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False, seed: int = 0) -> None:
         self.spec = spec
         self.transitions: NDArray[np.float64] = checked_kernel(spec, transitions)  # [1|H, S, A, S]
         self._noisy = noisy
         self._cumulative = np.cumsum(self.transitions, axis=-1)
         self._cumulative_initial = np.cumsum(spec.initial_distribution)
-        self._seed, self._episode = 0, 0
+        self._seed, self._episode = checked_integer("seed", seed, 0, MAX_SEED), 0
         self._step = spec.horizon
         self._state = 0
 

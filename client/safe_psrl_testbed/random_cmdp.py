@@ -3,8 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from safe_psrl.checks import checked_integer
+from safe_psrl.errors import SpecError
 from safe_psrl.planning import plan_policy
-from safe_psrl.spec import CmdpSpec, Constraint
+from safe_psrl.spec import MAX_TABLE_ENTRIES, CmdpSpec, Constraint
 
 LEAST_SLACK = 0.05  # between what is satisfiable and the budget, per step
 
@@ -16,7 +18,16 @@ def random_cmdp(
 
     Budgets lie half way between the costs of a frugal policy and those of the greedy one, so that they matter.
     """
-    generator = np.random.default_rng(seed)
+    for field, size in {
+        "states": num_states,
+        "actions": num_actions,
+        "horizon": horizon,
+        "constraints": num_constraints,
+    }.items():
+        checked_integer(field, size, 1)
+    if num_states**2 * num_actions > MAX_TABLE_ENTRIES:
+        raise SpecError("states", num_states, f"needs a kernel of more than {MAX_TABLE_ENTRIES} entries")
+    generator = np.random.default_rng(checked_integer("seed", seed, 0))
     p = generator.dirichlet(np.full(num_states, concentration), size=(num_states, num_actions))
     signals = generator.random((1 + num_constraints, 1, num_states, num_actions))
     frugal = _costs(p, signals, horizon, np.append(0.0, -np.ones(num_constraints)))

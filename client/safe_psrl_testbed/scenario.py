@@ -50,7 +50,7 @@ class Scenario:
         )
 
     def environment(self, seed: int = 0) -> TabularEnvironment:
-        return TabularEnvironment(self.spec, self.transitions_for(seed))
+        return TabularEnvironment(self.spec, self.transitions_for(seed), seed=seed)
 
 
 def scenario_named(text: str) -> Scenario:
@@ -83,7 +83,8 @@ def _from_file(path: Path) -> Scenario:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError("file", str(path), f"cannot be read: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SpecError("file", path.name, f"cannot be read in {path.parent.absolute()}: {reason}") from None
     document = parse_document(text, path.suffix[1:])
     transitions = document.pop("transitions", None)
     spec = spec_from_document(document)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Protocol
 
-from safe_psrl.documents import options_from_document
+from safe_psrl.documents import options_from_document, options_to_document
 from safe_psrl.errors import SpecError
 from safe_psrl.learner import SafePsrl
 from safe_psrl.planning import Floats
@@ -30,11 +30,15 @@ class Run(Protocol):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """`start` makes a run of (specification, kernel, parameters, seed); it refuses parameters that it does not know."""
+    """`start` makes a run of (specification, kernel, parameters, seed); it refuses parameters that it does not know.
+
+    `settings` are the parameters that it then runs with, those left at their defaults included.
+    """
 
     name: str
     summary: str
     start: Callable[[CmdpSpec, Floats, dict[str, Any], int], Run]
+    settings: Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _safe_psrl(spec: CmdpSpec, transitions: Floats, parameters: dict[str, Any], seed: int) -> Run:
@@ -42,9 +46,17 @@ def _safe_psrl(spec: CmdpSpec, transitions: Floats, parameters: dict[str, Any], 
     return SimulatedRun(learner, transitions, environment_seed=seed)
 
 
+def _safe_psrl_settings(parameters: dict[str, Any]) -> dict[str, Any]:
+    return options_to_document(options_from_document(parameters))
+
+
 ALGORITHMS: Final = {
     algorithm.name: algorithm
-    for algorithm in (Algorithm("safe-psrl", "posterior sampling with a pessimistic dual variable (the paper's)", _safe_psrl),)
+    for algorithm in (
+        Algorithm(
+            "safe-psrl", "posterior sampling with a pessimistic dual variable (the paper's)", _safe_psrl, _safe_psrl_settings
+        ),
+    )
 }
 
 

@@ -31,11 +31,15 @@ class Experiment:
         for name in self.parameters:
             if name not in self.algorithms:
                 raise SpecError(
-                    "parameter of", name, f"is not for an algorithm of this experiment: {', '.join(self.algorithms)}"
+                    "parameters for", name, f"belong to no algorithm of this experiment: {', '.join(self.algorithms)}"
                 )
         scenario = scenario_named(self.environment)
+        first = scenario.transitions_for(1)
         for name in self.algorithms:
-            algorithm_named(name).start(scenario.spec, scenario.transitions_for(1), self.parameters.get(name, {}), 1)
+            algorithm_named(name).start(scenario.spec, first, self.parameters.get(name, {}), 1)
+        if scenario.transitions is None:
+            for seed in range(2, self.seeds + 1):
+                scenario.transitions_for(seed)
 
     @property
     def spec(self) -> CmdpSpec:
@@ -77,12 +81,16 @@ def _caption(experiment: Experiment, summary: dict[str, Any]) -> str:
         f"{name}: budget {budget:g}, satisfiable {satisfiable:g}"
         for name, budget, satisfiable in zip(spec.constraint_names, spec.cost_budgets, spec.satisfiable_costs, strict=True)
     )
-    settings = ", ".join(
-        f"{name}.{key}={value}" for name, pairs in experiment.parameters.items() for key, value in pairs.items()
+    settings = "; ".join(
+        f"{name}: " + ", ".join(f"{key} {value}" for key, value in _settings(experiment, name).items())
+        for name in experiment.algorithms
     )
+    seeds = "1 seed" if summary["seeds"] == 1 else f"mean and range of {summary['seeds']} seeds"
     return (
         f"{experiment.environment}: {spec.num_states} states, {spec.num_actions} actions, horizon {spec.horizon}; {budgets}; "
-        f"{summary['episodes']:,} episodes, mean of {summary['seeds']} seeds, band from least to greatest"
-        + (f"; {settings}" if settings else "; default settings")
-        + ("; stopped early" if summary["interrupted"] else "")
+        f"{summary['episodes']:,} episodes{' (stopped early)' if summary['interrupted'] else ''}, {seeds}\n{settings}"
     )
+
+
+def _settings(experiment: Experiment, name: str) -> dict[str, Any]:
+    return algorithm_named(name).settings(experiment.parameters.get(name, {}))

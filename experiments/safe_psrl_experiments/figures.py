@@ -3,6 +3,8 @@
 Colours are Okabe and Ito's, which colour-blind people can tell apart; each curve has a line style of its own as well.
 """
 
+import os
+import textwrap
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +15,8 @@ from numpy.typing import NDArray
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from safe_psrl.spec import CmdpSpec
 from safe_psrl_experiments.records import RunRecord, per_constraint
@@ -20,7 +24,10 @@ from safe_psrl_experiments.summary import common_episode
 
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442", "#999999")
 STYLES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)), (0, (2, 2)))
+QUANTITIES: Final = {"objective regret": "reward below the optimum", "constraint regret": "cost above the budget"}
 FIGURES: Final = {"cumulative_regret.png": "Cumulative", "average_regret.png": "Average"}
+
+CAPTION_WIDTH: Final = 150  # characters that fit under both panels
 
 Curves = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # by algorithm: episodes [R], regret [seeds, R]
 
@@ -32,7 +39,14 @@ def draw_figures(directory: Path, spec: CmdpSpec, records: list[RunRecord], capt
         "objective regret": _curves(records, ["objective_regret"]),
         "constraint regret": _curves(records, per_constraint(spec, "constraint_regret")),
     }
-    return [_draw(directory / name, kind, panels, caption) for name, kind in FIGURES.items()]
+    paths = [directory / name for name in FIGURES]
+    for path, kind in zip(paths, FIGURES.values(), strict=True):
+        figure = regret_figure(kind, panels, caption)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")  # so that a reader never sees half of it
+        figure.savefig(draft, format="png", dpi=150, metadata={"Description": caption})
+        draft.replace(path)
+        plt.close(figure)
+    return paths
 
 
 def _curves(records: list[RunRecord], columns: list[str]) -> Curves:
@@ -48,24 +62,25 @@ def _curves(records: list[RunRecord], columns: list[str]) -> Curves:
     return curves
 
 
-def _draw(path: Path, kind: str, panels: dict[str, Curves], caption: str) -> Path:
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+def regret_figure(kind: str, panels: dict[str, Curves], caption: str) -> Figure:
+    """Both panels of one kind of figure, "Cumulative" or "Average", with the caption below."""
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
     for axis, (label, curves) in zip(axes, panels.items(), strict=True):
         for i, (name, (episodes, regret)) in enumerate(curves.items()):
             _draw_curve(axis, i, name, episodes, regret / episodes if kind == "Average" else regret)
         axis.axhline(0.0, color="black", linewidth=0.8)
         unit = "per episode" if kind == "Average" else "summed over episodes"
-        axis.set(title=f"{kind} {label}", xlabel="episode", ylabel=f"{label} ({unit})")
+        axis.set(title=f"{kind} {label}", xlabel="episode", ylabel=f"{QUANTITIES[label]} ({unit})")
         if kind == "Average":
             axis.set_xscale("log")
         else:
-            axis.ticklabel_format(axis="both", style="sci", scilimits=(-3, 4))
+            axis.yaxis.set_major_formatter(EngFormatter(sep=""))
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
         axis.legend()
-    figure.supxlabel(caption, fontsize=8.5, color="#444444", wrap=True)
-    figure.savefig(path, dpi=150, metadata={"Description": caption})
-    plt.close(figure)
-    return path
+    wrapped = "\n".join(textwrap.fill(line, CAPTION_WIDTH) for line in caption.splitlines())
+    figure.supxlabel(wrapped, fontsize=8.5, color="#444444")
+    return figure
 
 
 def _draw_curve(axis: Axes, i: int, name: str, episodes: NDArray[np.float64], regret: NDArray[np.float64]) -> None:

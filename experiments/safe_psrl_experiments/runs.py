@@ -12,6 +12,7 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 from safe_psrl.optimum import exact_optimum
+from safe_psrl.warm_up import warm_up
 from safe_psrl_experiments.algorithms import algorithm_named
 from safe_psrl_experiments.records import RunRecord, recorded_episodes, row_of
 from safe_psrl_testbed import scenario_named
@@ -66,7 +67,8 @@ def run_jobs(jobs: list[Job], processes: int, report: Report) -> list[RunRecord]
         min(processes, len(jobs)), mp_context=context, initializer=_prepare, initargs=(stop, reports)
     ) as pool:
         with _stopping_gently(stop):
-            futures = [pool.submit(_run_in_process, job) for job in jobs]
+            with _deaf_to_ctrl_c():
+                futures = [pool.submit(_run_in_process, job) for job in jobs]
             _follow(futures, reports, report)
         return [record for future in futures if (record := future.result()) is not None]
 
@@ -76,10 +78,10 @@ _reports: "multiprocessing.Queue[int]"
 
 
 def _prepare(stop: Event, reports: "multiprocessing.Queue[int]") -> None:
-    """In each process: Ctrl-C is for the parent to handle."""
+    """In each process. Kernels are loaded here, so that no run's time has that in it."""
     global _stop, _reports  # a process of a pool has no other place for what it was started with
     _stop, _reports = stop, reports
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warm_up()
 
 
 def _run_in_process(job: Job) -> RunRecord | None:
@@ -96,6 +98,19 @@ def _follow(futures: list[Future[RunRecord | None]], reports: "multiprocessing.Q
             continue
     while not reports.empty():
         report(reports.get())
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Processes started inside never see a Ctrl-C, which is for the parent to handle, not even while they start up.
+
+    They inherit the signal as blocked. Here, one that arrives meanwhile is delivered at the end.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

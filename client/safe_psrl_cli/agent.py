@@ -1,0 +1,248 @@
+"""`safe-psrl agent`: create, look at, pause, move and check the agents of a service."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, AsJson, Target, connected, leave, plain, reported_errors
+
+if TYPE_CHECKING:
+    from safe_psrl_proto.v1 import model_pb2
+
+NOT_AS_STORED = 1
+MAX_SEED = 2**63 - 1
+
+app = typer.Typer(
+    help="""Create, look at, pause, move and check the agents of a running service.
+
+    Example: safe-psrl agent create buffer --preset streaming-buffer
+    """,
+    no_args_is_help=True,
+)
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The agent's name.")]
+
+
+@app.command("create")
+def create(
+    name: Name,
+    preset: Annotated[str, typer.Option(metavar="NAME", help="streaming-buffer, inventory or factored-toy.")] = "",
+    spec: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A .toml or .json file, as `safe-psrl spec show` prints it; [agent] for the rest."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", min=0, max=MAX_SEED, help="Seed of the agent's randomness.  [default: 0]")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An option, such as pessimism_coefficient=0.1; may be repeated."),
+    ] = None,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Create an agent. Repeating it with the same definition changes nothing.
+
+    Example: safe-psrl agent create shop --preset inventory --seed 7 --set cap_pessimism=true
+    """
+    from safe_psrl_client import options_from_document  # noqa: PLC0415
+
+    if bool(preset) == (spec is not None):
+        raise typer.BadParameter("give either --preset or --spec", param_hint="--preset")
+    with connected(target) as client:
+        options = options_from_document(_options(settings or []))
+        if spec is None:
+            reply = client.create_agent(name, preset, options=options, seed=seed or 0)
+        else:
+            reply = client.create_agent(name, _definition(spec, options, seed))
+        existed = " existed already, with the same definition" if reply.existed else " created"
+        _print(plain(reply), as_json, f"agent {name}{existed}")
+
+
+@app.command("list")
+def list_agents(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> None:
+    """List the agents: how far they are, and how their constraints are doing.
+
+    Example: safe-psrl agent list
+    """
+    from safe_psrl_cli.agent_tables import show_list  # noqa: PLC0415
+
+    with connected(target) as client:
+        statuses = list(client.list_agents())
+    if as_json:
+        _print_json([plain(status) for status in statuses])
+    else:
+        show_list(statuses)
+
+
+@app.command("show")
+def show(
+    name: Name,
+    with_spec: Annotated[bool, typer.Option("--spec", help="With its definition.")] = False,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Show one agent. With --json, the same durable state prints the same bytes.
+
+    Example: safe-psrl agent show buffer --json
+    """
+    from safe_psrl_cli.agent_tables import show_status  # noqa: PLC0415
+    from safe_psrl_client import spec_to_document  # noqa: PLC0415
+
+    with connected(target) as client:
+        reply = client.get_agent(name, with_spec=with_spec)
+    definition = {"spec": spec_to_document(reply.spec)} if with_spec else {}
+    if as_json:
+        _print_json(plain(reply.status) | definition)
+        return
+    show_status(reply.status)
+    if with_spec:
+        _print_json(definition["spec"])
+
+
+@app.command("pause")
+def pause(
+    name: Name,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="For the operator who comes after.")] = "",
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Begin no more episodes; the fallback policy acts, if the agent has one.
+
+    Example: safe-psrl agent pause buffer --reason "maintenance until noon"
+    """
+    with connected(target) as client:
+        _print(plain(client.pause_agent(name, reason)), as_json, f"agent {name} paused")
+
+
+@app.command("resume")
+def resume(name: Name, target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> None:
+    """Let a paused agent go on.
+
+    Example: safe-psrl agent resume buffer
+    """
+    with connected(target) as client:
+        _print(plain(client.resume_agent(name)), as_json, f"agent {name} resumed")
+
+
+@app.command("delete")
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Remove an agent and all that it learned.
+
+    Example: safe-psrl agent delete buffer --yes
+    """
+    if not yes and not typer.confirm(f"Delete agent {name} at {target} and all that it learned?", err=True):
+        leave(f"agent {name} was not deleted", USER_MISTAKE)
+    with connected(target) as client:
+        client.delete_agent(name)
+    _print({"agent": name, "deleted": True}, as_json, f"agent {name} deleted")
+
+
+@app.command("export")
+def export(
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, dir_okay=False, help="Where to write it.")],
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Write an agent with all that it learned to a file, for `safe-psrl agent import`.
+
+    Example: safe-psrl agent export buffer buffer.agent
+    """
+    with connected(target) as client:
+        content = client.export_agent(name)
+    partial = file.with_name(file.name + ".partial")  # so that FILE is complete, or as it was
+    partial.write_bytes(content)
+    partial.replace(file)
+    _print({"agent": name, "file": str(file), "bytes": len(content)}, as_json, f"wrote {file} ({len(content):,} bytes)")
+
+
+@app.command("import")
+def import_agent(
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, dir_okay=False, help="Written by `export`.")],
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Create an agent from an exported one, under the same or another name.
+
+    Example: safe-psrl agent import buffer buffer.agent --target other:50551
+    """
+    content = file.read_bytes()
+    with connected(target) as client:
+        _print(plain(client.import_agent(name, content)), as_json, f"agent {name} imported")
+
+
+@app.command("verify")
+def verify(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False, help="All agents if none is given.")
+    ] = None,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Read agents' stored events again and compare with what is served. Exit code 1 if something differs.
+
+    Example: safe-psrl agent verify buffer
+    """
+    from safe_psrl_client import DataLossError  # noqa: PLC0415
+
+    findings: list[dict[str, Any]] = []
+    with connected(target) as client:
+        for name in names or [status.agent for status in client.list_agents()]:
+            try:
+                findings.append({"agent": name, **plain(client.verify_agent(name))})
+            except DataLossError as error:
+                findings.append({"agent": name, "ok": False, "difference": str(error), "events": 0, "state_digest": ""})
+    if as_json:
+        _print_json(findings)
+    for finding in [] if as_json else findings:
+        result = "as stored" if finding["ok"] else f"DIFFERS: {finding['difference']}"
+        typer.echo(f"{finding['agent']}: {result} ({finding['events']:,} events read, digest {finding['state_digest'][:16]})")
+    if not all(finding["ok"] for finding in findings):
+        raise typer.Exit(NOT_AS_STORED)
+
+
+def _options(settings: list[str]) -> dict[str, Any]:
+    """`["pessimism_coefficient=0.1"]` by name. Values are words of JSON, or else text."""
+    options: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not (key and equals):
+            raise typer.BadParameter(f"write KEY=VALUE, not {setting!r}", param_hint="--set")
+        try:
+            options[key] = json.loads(value)
+        except json.JSONDecodeError:
+            options[key] = value
+    return options
+
+
+def _definition(path: Path, options: "model_pb2.SafePsrlOptions", seed: int | None) -> "model_pb2.AgentSpec":
+    """What the file says, with what the command line says put over it."""
+    from safe_psrl_client.documents import parse_document, spec_from_document  # noqa: PLC0415
+
+    if path.suffix not in {".toml", ".json"}:
+        raise typer.BadParameter(f"{path} must be a .toml or .json file", param_hint="--spec")
+    with reported_errors(str(path)):
+        definition = spec_from_document(parse_document(path.read_text(encoding="utf-8"), path.suffix[1:]))
+    definition.options.MergeFrom(options)
+    if seed is not None:
+        definition.seed = seed
+    return definition
+
+
+def _print(document: dict[str, Any], as_json: bool, line: str) -> None:
+    if as_json:
+        _print_json(document)
+    else:
+        typer.echo(line)
+
+
+def _print_json(document: Any) -> None:
+    typer.echo(json.dumps(document, indent=2, sort_keys=True))

@@ -1,0 +1,84 @@
+"""What the commands that talk to a service share: the option `--target`, and errors as one line with an exit code."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from safe_psrl_client import Client, SafePsrlClientError
+
+DEFAULT_TARGET = "127.0.0.1:50551"
+USER_MISTAKE = 2
+SERVICE_FAILED = 3
+TIMEOUT = 5.0  # seconds: a person is waiting
+
+Target = Annotated[
+    str,
+    typer.Option(metavar="ADDR", envvar="SAFE_PSRL_TARGET", help="Where the service listens: host:port or unix:PATH."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@contextmanager
+def connected(target: str) -> Iterator["Client"]:
+    """A client of the service at `target`; its errors end the command."""
+    from safe_psrl_client import Client  # noqa: PLC0415
+
+    with reported_errors(target), Client(target, timeout=TIMEOUT) as client:
+        yield client
+
+
+@contextmanager
+def reported_errors(target: str) -> Iterator[None]:
+    """Errors of the client become one line: exit code 2 for a user's mistake, 3 if the service failed or is not there."""
+    from safe_psrl_client import SafePsrlClientError  # noqa: PLC0415
+
+    try:
+        yield
+    except SafePsrlClientError as error:
+        leave(*_told(error, target))
+
+
+def leave(message: str, code: int) -> NoReturn:
+    typer.echo("safe-psrl: " + " ".join(message.split()), err=True)
+    raise typer.Exit(code)
+
+
+def plain(message: "Message") -> dict[str, Any]:
+    """Every field of `message` by name: numbers as numbers, enumerations as words, tables left to `spec_to_document`."""
+    return {field.name: _plain_value(field, getattr(message, field.name)) for field in message.DESCRIPTOR.fields}
+
+
+def _plain_value(field: Any, value: Any) -> Any:
+    if field.is_repeated:
+        return [_plain_one(field, entry) for entry in value]
+    return _plain_one(field, value)
+
+
+def _plain_one(field: Any, value: Any) -> Any:
+    if field.type == field.TYPE_MESSAGE:
+        return plain(value)
+    if field.type == field.TYPE_ENUM:
+        name = field.enum_type.values_by_number[value].name
+        return name.rpartition("_")[2].lower()
+    return value
+
+
+def _told(error: "SafePsrlClientError", target: str) -> tuple[str, int]:
+    from safe_psrl_client import errors  # noqa: PLC0415
+
+    if isinstance(error, errors.UnavailableError | errors.DeadlineExceededError):
+        return f"no answer from {target}: is the service running there? (safe-psrl serve) ({error})", SERVICE_FAILED
+    mistakes = (
+        errors.InvalidTargetError,
+        errors.InvalidDocumentError,
+        errors.InvalidArgumentError,
+        errors.NotFoundError,
+        errors.AlreadyExistsError,
+        errors.FailedPreconditionError,
+    )
+    return str(error), USER_MISTAKE if isinstance(error, mistakes) else SERVICE_FAILED

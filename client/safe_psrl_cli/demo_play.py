@@ -1,0 +1,162 @@
+"""The demonstration's play: an acknowledged tally on the client's side, a crash, and the comparison."""
+
+import json
+import threading
+import time
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from safe_psrl import SafePsrl, SimulatedRun
+from safe_psrl_cli.server_process import ServerProcess
+from safe_psrl_client import Client, EpisodeResult, RemoteAgent
+from safe_psrl_client.patience import patiently
+from safe_psrl_client.play import play_episode
+from safe_psrl_experiments.demo_figure import Story, draw_story
+from safe_psrl_testbed import scenario_named
+
+PRESET: Final = "streaming-buffer"
+SEED: Final = 1
+RECENT: Final = 200  # episodes that live figures are a mean of
+LOOK_SECONDS: Final = 0.25  # between looks at the dual variable
+PATIENCE: Final = 120.0
+
+
+class TallyingAgent(RemoteAgent):
+    """Counts what was acknowledged. Plays the policy locally, two calls an episode, so that much is learned in little time."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        super().__init__(client, name, "local")
+        self.acknowledged: Counter[tuple[int, int, int]] = Counter()
+        self._played: list[tuple[int, int, int]] = []
+
+    def step(self, state: int, action: int, next_state: int, *rest: Any) -> int | None:
+        self._played.append((state, action, next_state))
+        return super().step(state, action, next_state, *rest)
+
+    def finish(self) -> None:
+        super().finish()
+        self.acknowledged.update(self._played)
+        self._played.clear()
+
+
+class DemoPlay:
+    """Plays for a while through a server that is killed half way."""
+
+    def __init__(self, server: ServerProcess, console: Console) -> None:
+        self._server, self._console = server, console
+        self._scenario = scenario_named(PRESET)
+        self._client = Client(server.target, patience=PATIENCE)
+        self._name = self._create()
+        self._agent = TallyingAgent(self._client, self._name)
+        self._story = Story(budget=float(self._scenario.spec.cost_budgets[0]))
+        self._seconds = 0.0
+        self._outage = 0.0
+
+    def run(self, seconds: float) -> bool:
+        """Play whole episodes for that long; whether Ctrl-C came first."""
+        environment = self._scenario.environment(SEED)
+        crash = threading.Timer(seconds / 2, self._crash)
+        began, looked = time.monotonic(), 0.0
+        crash.start()
+        interrupted = False
+        try:
+            with Live(get_renderable=self._live, console=self._console, refresh_per_second=8):
+                while time.monotonic() - began < seconds:
+                    self._note(play_episode(environment, self._agent))
+                    if time.monotonic() - looked > LOOK_SECONDS:
+                        looked = time.monotonic()
+                        self._look()
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            crash.cancel()
+            crash.join()
+        self._seconds = time.monotonic() - began
+        self._look()
+        return interrupted
+
+    def summary(self) -> dict[str, Any]:
+        """What it came to, and whether everything acknowledged is stored, exactly once."""
+        status = self._client.get_agent(self._name).status
+        packed = self._client.get_posterior(self._name).transition_counts
+        stored = np.frombuffer(zlib.decompress(packed.data), packed.dtype).reshape(tuple(packed.shape))
+        tally = np.zeros(stored.shape, np.int64)
+        for place, count in self._agent.acknowledged.items():
+            tally[(0, *place)] = count
+        learner = SafePsrl(self._scenario.spec, seed=SEED)
+        run = SimulatedRun(learner, self._scenario.transitions_for(SEED), environment_seed=SEED)
+        run.advance(status.episode)
+        same = (
+            np.array_equal(run.state.transition_counts, stored) and run.dual_variables[0] == status.constraints[0].dual_variable
+        )
+        return {
+            "episodes": status.completed_episodes,
+            "transitions": status.transitions,
+            "steps_per_second": status.transitions / (self._seconds - self._outage),
+            "recent_cost": _mean(self._story.costs),
+            "recent_reward": _mean(self._story.rewards),
+            "optimum_reward": run.world.best_reward,
+            "cost_budget": self._story.budget,
+            "constraint_regret": status.constraints[0].constraint_regret,
+            "constraint_regret_max": status.constraints[0].constraint_regret_max,
+            "dual_variable": status.constraints[0].dual_variable,
+            "killed_at_episode": self._story.killed_at,
+            "outage_seconds": self._outage,
+            "nothing_lost": bool(np.array_equal(tally, stored)) and status.transitions == int(tally.sum()),
+            "equals_uninterrupted": bool(same),
+        }
+
+    def write(self, directory: Path, summary: dict[str, Any]) -> list[Path]:
+        self._client.close()
+        path = directory / "summary.json"
+        path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        return [draw_story(directory / "demo.png", self._story, summary["optimum_reward"]), path]
+
+    def _create(self) -> str:
+        """A new agent; the name has a number if the store has seen a demonstration before."""
+        taken = {status.agent for status in self._client.list_agents()}
+        name = next(name for name in ("demo", *(f"demo-{i}" for i in range(2, 10_000))) if name not in taken)
+        self._client.create_agent(name, PRESET, seed=SEED)
+        return name
+
+    def _note(self, result: EpisodeResult) -> None:
+        self._story.rewards.append(result.reward)
+        self._story.costs.append(result.costs[0])
+
+    def _look(self) -> None:
+        constraint = patiently(lambda: self._client.get_agent(self._name), PATIENCE).status.constraints[0]
+        self._story.duals.append((len(self._story.costs), constraint.dual_variable))
+
+    def _crash(self) -> None:
+        self._story.killed_at = len(self._story.costs)
+        began = time.monotonic()
+        self._server.kill()
+        self._console.print(
+            f"Killed the server with SIGKILL during episode {self._story.killed_at + 1}; starting it again …", highlight=False
+        )
+        self._server.start()
+        self._outage = time.monotonic() - began
+        self._console.print(f"It is back after {self._outage:.2f} s, and the simulator goes on where it was.", highlight=False)
+
+    def _live(self) -> Table:
+        story = self._story
+        table = Table(title=f"Learning {PRESET} over gRPC (means of the last {RECENT} episodes)", title_justify="left")
+        for heading in ("episode", "cost", "budget", "reward", "dual variable"):
+            table.add_column(heading, justify="right", min_width=10)
+        dual = f"{story.duals[-1][1]:,.1f}" if story.duals else "-"
+        table.add_row(
+            f"{len(story.costs):,}", f"{_mean(story.costs):.2f}", f"{story.budget:g}", f"{_mean(story.rewards):.2f}", dual
+        )
+        return table
+
+
+def _mean(values: list[float]) -> float:
+    last = values[-RECENT:]
+    return sum(last) / len(last) if last else 0.0

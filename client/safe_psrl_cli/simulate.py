@@ -1,0 +1,116 @@
+"""`safe-psrl simulate`: environments played against the agents of a service."""
+
+import json
+from typing import Annotated, Any, Literal
+
+import typer
+
+from safe_psrl_cli.connection import DEFAULT_TARGET, AsJson, Target, reported_errors
+
+
+def simulate(
+    environment: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENVIRONMENT",
+            show_default=False,
+            help="streaming-buffer, inventory, factored-toy, random:…, or a .toml or .json file with a specification.",
+        ),
+    ],
+    agent: Annotated[
+        str, typer.Option(metavar="NAME", help="The agent; with --parallel, NAME-1, NAME-2, …", show_default=False)
+    ],
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Episodes of each agent.")] = 1_000,
+    parallel: Annotated[int, typer.Option(metavar="M", min=1, max=1_000, help="Agents that play at the same time.")] = 1,
+    mode: Annotated[
+        Literal["step", "stream", "local"],
+        typer.Option(help="A call a step; one stream; or the policy played here and each episode reported as a whole."),
+    ] = "step",
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Of the first agent and its environment.")] = 1,
+    create: Annotated[bool, typer.Option(help="Create the agents that do not exist yet.")] = True,
+    patience: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds to wait for a service that is away.")] = 30.0,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Play simulated environments against the agents of a service, and tell how they did.
+
+    Ctrl-C stops after the current episodes and still tells. A service that restarts meanwhile is waited for.
+
+    Examples:
+
+    safe-psrl simulate streaming-buffer --agent buffer --episodes 2000
+
+    safe-psrl simulate inventory --agent shop --parallel 8 --mode local
+    """
+    from rich.console import Console  # noqa: PLC0415
+
+    from safe_psrl_cli.progress import progress_bar  # noqa: PLC0415
+    from safe_psrl_testbed.scenario import scenario_named  # noqa: PLC0415
+    from safe_psrl_testbed.simulation import Simulation  # noqa: PLC0415
+
+    with reported_errors(target), Console(stderr=True).status("preparing environments and agents"):
+        simulation = Simulation(
+            scenario_named(environment), target, agent, episodes, parallel=parallel, mode=mode, seed=seed, patience=patience
+        )
+        simulation.prepare(create=create)
+    with reported_errors(target):
+        try:
+            with progress_bar("episodes") as progress:
+                task = progress.add_task(environment, total=episodes * parallel)
+                simulation.run(lambda: progress.advance(task))
+        finally:
+            summary = simulation.summary()
+            if summary["episodes"]:
+                _tell(summary, as_json)
+    if summary["interrupted"]:
+        raise KeyboardInterrupt
+
+
+def _tell(summary: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2, sort_keys=True))
+    else:
+        _show(summary)
+
+
+def _show(summary: dict[str, Any]) -> None:
+    """A row for each agent and constraint; what is the agent's stands in its first row."""
+    from rich import box  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    several = len(summary["agents"][0]["constraints"]) > 1
+    title = (
+        f"{summary['environment']}: {summary['episodes']:,} episodes in {summary['seconds']:.1f} s "
+        f"({summary['episodes_per_second']:,.0f}/s), mode {summary['mode']}"
+    )
+    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("agent", *(["constraint"] if several else [])):
+        table.add_column(heading)
+    regret = f"{summary['regret']}\nregret"
+    for heading in ("\nepisodes", "mean\nreward", regret, "mean\ncost", "\nbudget", "episodes\nover budget", "dual\nvariable"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in summary["agents"]:
+        about = [escape(row["agent"]), f"{row['episodes']:,}", f"{row['mean_reward']:.4f}", f"{row['objective_regret']:,.1f}"]
+        for constraint in row["constraints"]:
+            first = [about[0], escape(constraint["name"])] if several else [about[0]]
+            table.add_row(
+                *first,
+                *about[1:],
+                f"{constraint['mean_cost']:.4f}",
+                f"{constraint['cost_budget']:g}",
+                f"{constraint['violations']:,}",
+                "?" if constraint["dual_variable"] is None else f"{constraint['dual_variable']:.3f}",
+            )
+            about = [""] * len(about)
+    console = Console()
+    console.print(table)
+    optimum = summary["agents"][0]["optimum"]
+    costs = ", ".join(f"{cost:.6f}" for cost in optimum["costs"])
+    console.print(f"Exact optimum: reward {optimum['reward']:.6f} at cost {costs}.", highlight=False)
+    meaning = {
+        "exact": "Regret is exact: each episode's policy, evaluated on the true kernel, against the optimum.",
+        "realised": "Regret is realised: what the episodes happened to earn, against the optimum; --mode local has it exactly.",
+    }
+    console.print(meaning[summary["regret"]], highlight=False, soft_wrap=True)

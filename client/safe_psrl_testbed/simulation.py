@@ -1,0 +1,103 @@
+"""Simulated environments played against the agents of a service, several at a time, with accounts of how they do."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import Any, Final
+
+from safe_psrl.documents import spec_to_document
+from safe_psrl_client import Client, InvalidArgumentError, Mode, NotFoundError, spec_from_document
+from safe_psrl_client.patience import DEFAULT_PATIENCE
+from safe_psrl_testbed.player import Player
+from safe_psrl_testbed.scenario import Scenario
+
+GRACE_SECONDS: Final = 3.0  # for episodes under way when the simulation is stopped
+
+
+class Simulation:
+    """`parallel` agents called `name`-1, `name`-2, … (one is just `name`), each with its own environment and client.
+
+    Agent i and its environment have the seed `seed` + i - 1.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        target: str,
+        name: str,
+        episodes: int,
+        *,
+        parallel: int = 1,
+        mode: Mode = "step",
+        seed: int = 1,
+        patience: float = DEFAULT_PATIENCE,
+    ) -> None:
+        names = [name] if parallel == 1 else [f"{name}-{i + 1}" for i in range(parallel)]
+        self.scenario = scenario
+        self.episodes = episodes
+        self.mode = mode
+        self._target = target
+        self._patience = patience
+        self._players = [Player(scenario, agent, mode, seed + i) for i, agent in enumerate(names)]
+        self._stopping = threading.Event()
+        self._interrupted = False
+        self._seconds = 0.0
+
+    def prepare(self, *, create: bool = True) -> None:
+        """See that every agent exists and is for this problem; with `create`, create those that are missing."""
+        definition = spec_from_document(spec_to_document(self.scenario.spec))
+        with Client(self._target) as client:
+            for player in self._players:
+                try:
+                    cmdp = client.get_agent(player.name, with_spec=True).spec.cmdp
+                except NotFoundError:
+                    if not create:
+                        raise
+                    definition.seed = player.seed
+                    client.create_agent(player.name, definition)
+                    continue
+                shape = (cmdp.num_states, cmdp.num_actions, cmdp.horizon, len(cmdp.constraints))
+                if shape != player.shape:
+                    raise InvalidArgumentError(
+                        f"agent {player.name} is for another problem than {self.scenario.name}: states, actions, horizon and "
+                        f"constraints are {shape}, not {player.shape}; choose another --agent"
+                    )
+
+    def run(self, on_episode: Callable[[], object] = lambda: None) -> None:
+        """Play. Ctrl-C stops it gently; the first error stops it and is raised."""
+        clients = [Client(self._target, patience=self._patience) for _ in self._players]
+        began = time.monotonic()
+        pool = ThreadPoolExecutor(len(self._players), thread_name_prefix="simulation")
+        played: list[Future[None]] = []
+        try:
+            played = [
+                pool.submit(player.play, client, self.episodes, self._stopping, on_episode)
+                for player, client in zip(self._players, clients, strict=True)
+            ]
+            wait(played, return_when=FIRST_EXCEPTION)
+        except KeyboardInterrupt:
+            self._interrupted = True
+        finally:
+            self._stopping.set()
+            wait(played, timeout=GRACE_SECONDS)
+            self._seconds = time.monotonic() - began
+            for client in clients:
+                client.close()
+            pool.shutdown()
+        for future in played:
+            future.result()
+
+    def summary(self) -> dict[str, Any]:
+        """What was done so far, as plain values."""
+        episodes = sum(player.episodes for player in self._players)
+        return {
+            "environment": self.scenario.name,
+            "mode": self.mode,
+            "regret": "exact" if self.mode == "local" else "realised",
+            "interrupted": self._interrupted,
+            "episodes": episodes,
+            "seconds": self._seconds,
+            "episodes_per_second": episodes / self._seconds if self._seconds else 0.0,
+            "agents": [player.summary() for player in self._players],
+        }
