@@ -30,10 +30,13 @@ def create(
     preset: Annotated[str, typer.Option(metavar="NAME", help="streaming-buffer, inventory or factored-toy.")] = "",
     spec: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A .toml or .json file, as `safe-psrl spec show` prints it; [agent] for the rest."),
+        typer.Option(
+            metavar="FILE",
+            help="A .toml or .json file as of `safe-psrl spec show`; its table `agent` may set seed, options, fallback_policy.",
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(metavar="N", min=0, max=MAX_SEED, help="Seed of the agent's randomness.  [default: 0]")
+        int | None, typer.Option(metavar="N", min=0, help="Seed of the agent's randomness; 0 if not given.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -50,6 +53,8 @@ def create(
 
     if bool(preset) == (spec is not None):
         raise typer.BadParameter("give either --preset or --spec", param_hint="--preset")
+    if seed is not None and seed > MAX_SEED:
+        raise typer.BadParameter(f"must be at most {MAX_SEED}", param_hint="--seed")
     with connected(target) as client:
         options = options_from_document(_options(settings or []))
         if spec is None:

@@ -11,7 +11,8 @@ from rich.table import Table
 from safe_psrl_cli.connection import plain
 from safe_psrl_proto.v1 import admin_pb2
 
-NUMBERS = ("episodes", "reward", "cost", "budget", "regret", "over budget", "dual variable")
+COSTS = ("last\ncost", "\nbudget", "episodes\nover budget", "dual\nvariable")
+LEAST_NAME_WIDTH = 10
 
 
 def show_list(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
@@ -19,16 +20,14 @@ def show_list(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
     if not statuses:
         Console().print("no agents; safe-psrl agent create NAME --preset streaming-buffer makes one", highlight=False)
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("agent", "condition", "constraint"):
-        table.add_column(heading)
-    for heading in NUMBERS:
-        table.add_column(heading, justify="right", no_wrap=True)
+    several = any(len(status.constraints) > 1 for status in statuses)
+    table = _table("\nagent", "\ncondition", *(["\nconstraint"] if several else []))
+    _add_numbers(table, "\nepisodes", "last\nreward", *COSTS)
     for status in statuses:
         about = [escape(status.agent), condition_of(status)]
         sums = [f"{status.episode:,}", f"{status.last_reward:.3f}"]
         for constraint in status.constraints or [admin_pb2.ConstraintStatus()]:
-            table.add_row(*about, escape(constraint.name), *sums, *constraint_cells(constraint))
+            table.add_row(*about, *([escape(constraint.name)] if several else []), *sums, *constraint_cells(constraint))
             about, sums = ["", ""], ["", ""]
     Console().print(table)
 
@@ -51,21 +50,30 @@ def show_status(status: admin_pb2.AgentStatus) -> None:
     }
     for label, text in lines.items():
         console.print(f"{label:14}{text}", highlight=False, markup=False, soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("constraint")
-    for heading in (*NUMBERS[2:], "pessimism", "predicted"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table("\nconstraint")
+    _add_numbers(table, *COSTS, "predicted\ncost", "\npessimism", "constraint\nregret")
     for constraint in status.constraints:
-        more = [f"{constraint.pessimism:.4g}", f"{constraint.predicted_cost:.3f}"]
+        more = [f"{constraint.predicted_cost:.3f}", f"{constraint.pessimism:.4g}", f"{constraint.constraint_regret:,.1f}"]
         table.add_row(escape(constraint.name), *constraint_cells(constraint), *more)
     console.print(table)
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in names:
+        table.add_column(heading, overflow="fold", min_width=LEAST_NAME_WIDTH)
+    return table
+
+
+def _add_numbers(table: Table, *headings: str) -> None:
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
 
 
 def constraint_cells(constraint: admin_pb2.ConstraintStatus) -> list[str]:
     return [
         f"{constraint.last_cost:.3f}",
         f"{constraint.cost_budget:g}",
-        f"{constraint.constraint_regret:,.1f}",
         f"{constraint.violations:,}",
         f"{constraint.dual_variable:.3f}",
     ]

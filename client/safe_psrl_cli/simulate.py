@@ -18,7 +18,7 @@ def simulate(
         ),
     ],
     agent: Annotated[
-        str, typer.Option(metavar="NAME", help="The agent; with --parallel, NAME-1, NAME-2, …", show_default=False)
+        str, typer.Option(metavar="NAME", help="The agent; with --parallel, NAME-1 to NAME-M.", show_default=False)
     ],
     episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Episodes of each agent.")] = 1_000,
     parallel: Annotated[int, typer.Option(metavar="M", min=1, max=1_000, help="Agents that play at the same time.")] = 1,

@@ -9,7 +9,7 @@ import numpy as np
 
 from safe_psrl.episode import COST_TOLERANCE
 from safe_psrl.optimum import exact_optimum
-from safe_psrl.planning import evaluate_policy
+from safe_psrl.planning import Policy, evaluate_policy
 from safe_psrl_client import Client, EpisodeResult, Mode, RemoteAgent, SafePsrlClientError
 from safe_psrl_client.play import play_episode
 from safe_psrl_proto.v1 import model_pb2
@@ -48,6 +48,8 @@ class Player:
         self._costs = np.zeros(self._spec.num_constraints)
         self._violations = np.zeros(self._spec.num_constraints, np.int64)
         self._dual_variables: list[float] | None = None
+        if mode == "local":
+            self._value_of(np.zeros((self._spec.horizon, self._spec.num_states), np.int32))  # compiles, before it is urgent
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -96,7 +98,10 @@ class Player:
         self._costs += result.costs
         self._violations += np.asarray(result.costs) > self._spec.cost_budgets + COST_TOLERANCE
         if policy is not None:
-            actions = np.array(policy.actions, np.int32).reshape(policy.horizon, policy.num_states)
-            values = np.empty((1 + self._spec.num_constraints, self._spec.num_states))
-            evaluate_policy(self._environment.environment.transitions, self._spec.signals, actions, values)
-            self._exact_reward += float(values[0] @ self._spec.initial_distribution)
+            self._exact_reward += self._value_of(np.array(policy.actions, np.int32).reshape(policy.horizon, -1))
+
+    def _value_of(self, policy: Policy) -> float:
+        """The expected reward of `policy` [H, S] on the true kernel."""
+        values = np.empty((1 + self._spec.num_constraints, self._spec.num_states))
+        evaluate_policy(self._environment.environment.transitions, self._spec.signals, policy, values)
+        return float(values[0] @ self._spec.initial_distribution)

@@ -4,11 +4,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, Final
 
 from safe_psrl.documents import spec_to_document
 from safe_psrl_client import Client, InvalidArgumentError, Mode, NotFoundError, spec_from_document
-from safe_psrl_client.patience import DEFAULT_PATIENCE
+from safe_psrl_client.patience import DEFAULT_PATIENCE, patiently
+from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_testbed.player import Player
 from safe_psrl_testbed.scenario import Scenario
 
@@ -49,14 +51,8 @@ class Simulation:
         definition = spec_from_document(spec_to_document(self.scenario.spec))
         with Client(self._target) as client:
             for player in self._players:
-                try:
-                    cmdp = client.get_agent(player.name, with_spec=True).spec.cmdp
-                except NotFoundError:
-                    if not create:
-                        raise
-                    definition.seed = player.seed
-                    client.create_agent(player.name, definition)
-                    continue
+                definition.seed = player.seed
+                cmdp = patiently(partial(_found, client, player.name, definition if create else None), client.timeout).cmdp
                 shape = (cmdp.num_states, cmdp.num_actions, cmdp.horizon, len(cmdp.constraints))
                 if shape != player.shape:
                     raise InvalidArgumentError(
@@ -101,3 +97,14 @@ class Simulation:
             "episodes_per_second": episodes / self._seconds if self._seconds else 0.0,
             "agents": [player.summary() for player in self._players],
         }
+
+
+def _found(client: Client, name: str, definition: model_pb2.AgentSpec | None) -> model_pb2.AgentSpec:
+    """What the agent `name` is for. If there is none, it is created from `definition`."""
+    try:
+        return client.get_agent(name, with_spec=True).spec
+    except NotFoundError:
+        if definition is None:
+            raise
+        client.create_agent(name, definition)
+        return definition

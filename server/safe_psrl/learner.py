@@ -78,15 +78,7 @@ class SafePsrl:
         self.problem: Problem = problem_of(spec, self.options)
 
     def initial_state(self) -> AgentState:
-        spec = self.spec
-        signals = spec.signals if spec.learns_signals else spec.signals[:, :0]
-        return AgentState(
-            episode=0,
-            dual_variables=np.zeros(spec.num_constraints),
-            transition_counts=np.zeros(spec.dirichlet_prior.shape, np.int64),
-            signal_sums=np.zeros(signals.shape),
-            visits=np.zeros(signals.shape[1:], np.int64),
-        )
+        return blank_state(self.spec)
 
     def start_episode(self, state: AgentState) -> tuple[AgentState, Plan]:
         """Begin episode `state.episode + 1`: the same state gives the same plan, always."""
@@ -124,6 +116,18 @@ class SafePsrl:
         """The posterior after one more transition (eq. (7)). Raises `TransitionError` and changes nothing if impossible."""
         check_transition(self.spec, transition)
         return replace(state, pending=(*state.pending, transition))
+
+
+def blank_state(spec: CmdpSpec) -> AgentState:
+    """Of an agent that has seen nothing."""
+    signals = spec.signals if spec.learns_signals else spec.signals[:, :0]
+    return AgentState(
+        episode=0,
+        dual_variables=np.zeros(spec.num_constraints),
+        transition_counts=np.zeros(spec.dirichlet_prior.shape, np.int64),
+        signal_sums=np.zeros(signals.shape),
+        visits=np.zeros(signals.shape[1:], np.int64),
+    )
 
 
 def act(plan: Plan, step: int, state: int) -> int:

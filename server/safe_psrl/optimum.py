@@ -41,7 +41,8 @@ def exact_optimum(spec: CmdpSpec, transitions: ArrayLike, cost_budgets: ArrayLik
     else:
         from safe_psrl.linear_program import optimal_occupancy  # noqa: PLC0415  # scipy's optimisers load slowly
 
-        policy = policy_of(spec, optimal_occupancy(spec, p, budgets))
+        policy = optimal_occupancy(spec, p, budgets)
+        policy_from_occupancy(policy, spec.available_actions)
     values = np.empty((1 + spec.num_constraints, spec.num_states))
     evaluate_randomised(p, spec.signals, policy, values)
     totals = values @ spec.initial_distribution
@@ -71,21 +72,47 @@ def checked_budgets(spec: CmdpSpec, budgets: ArrayLike) -> Floats:
     return checked_table("cost_budgets", budgets, shapes).reshape(-1)
 
 
-def policy_of(spec: CmdpSpec, visits: Floats) -> Floats:
-    """Probabilities [H, S, A] with the occupancy `visits`; where it never comes, even over the available actions."""
-    reached = visits.sum(axis=-1, keepdims=True)
-    even = spec.available_actions / spec.available_actions.sum(axis=-1, keepdims=True)
-    return np.where(reached > 0, visits / np.where(reached > 0, reached, 1.0), even)
-
-
 def _mixture(spec: CmdpSpec, p: Floats, budget: float) -> Floats:
-    costly, cheap = (np.empty((spec.horizon, spec.num_states), np.int32) for _ in range(2))
-    initial = spec.initial_distribution
-    share, least_cost = search_multiplier(p, spec.signals, spec.available_actions, initial, budget, costly, cheap)
-    if share < 0:
+    policy = np.empty((spec.horizon, spec.num_states, spec.num_actions))
+    feasible, least_cost = solve_cmdp(p, spec.signals, spec.available_actions, spec.initial_distribution, budget, policy)
+    if not feasible:
         raise InfeasibleError(np.array([budget]), np.array([least_cost]), least_cost - budget)
-    visits = [occupancy(p, policy, initial, spec.num_actions) for policy in (costly, cheap)]
-    return policy_of(spec, share * visits[0] + (1 - share) * visits[1])
+    return policy
+
+
+@compiled
+def solve_cmdp(
+    p: Floats, signals: Floats, available: NDArray[np.bool_], initial: Floats, budget: float, probabilities: Floats
+) -> tuple[bool, float]:
+    """Write the optimal policy [H, S, A] for signal 0 with signal 1 within `budget`; of least cost if there is none.
+
+    Returns whether the budget can be kept, and the cost of the cheaper of the two policies mixed.
+    """
+    horizon, num_states, num_actions = probabilities.shape
+    costly, cheap = np.empty((horizon, num_states), np.int32), np.empty((horizon, num_states), np.int32)
+    share, cheap_cost = search_multiplier(p, signals, available, initial, budget, costly, cheap)
+    probabilities[:] = (1.0 - max(0.0, share)) * occupancy(p, cheap, initial, num_actions)
+    if share > 0.0:
+        probabilities += share * occupancy(p, costly, initial, num_actions)
+    policy_from_occupancy(probabilities, available)
+    return share >= 0.0, cheap_cost
+
+
+@compiled
+def policy_from_occupancy(visits: Floats, available: NDArray[np.bool_]) -> None:
+    """Turn an occupancy [H, S, A] into the policy that has it; where it never comes, even over the available actions."""
+    horizon, num_states, num_actions = visits.shape
+    for h in range(horizon):
+        for s in range(num_states):
+            reached, choices = 0.0, 0
+            for a in range(num_actions):
+                reached += visits[h, s, a]
+                choices += available[s, a]
+            for a in range(num_actions):
+                if reached > 0.0:
+                    visits[h, s, a] /= reached
+                else:
+                    visits[h, s, a] = 1.0 / choices if available[s, a] else 0.0
 
 
 @compiled

@@ -46,7 +46,8 @@ def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts refer
     """
     horizon, num_states = policy.shape
     num_signals, num_actions = weights.size, available.shape[1]
-    fours = num_actions - num_actions % 4
+    # One kernel for all actions, the last four overlapping those before: two would round differently, and like ones must tie.
+    fours = num_actions if num_actions >= 4 else 0
     anchor = 0
     while weights[anchor] == 0.0:
         anchor += 1
@@ -57,7 +58,8 @@ def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts refer
         p_h = p[h if p.shape[0] > 1 else 0]
         step_signals = h if signals.shape[1] > 1 else 0
         for s in range(num_states):
-            for a in range(0, fours, 4):
+            for start in range(0, fours, 4):
+                a = min(start, num_actions - 4)
                 ahead[a], ahead[a + 1], ahead[a + 2], ahead[a + 3] = dot_four(
                     p_h[s, a], p_h[s, a + 1], p_h[s, a + 2], p_h[s, a + 3], objective_next
                 )

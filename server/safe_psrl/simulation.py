@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from safe_psrl.checks import checked_integer
 from safe_psrl.compiled import compiled
 from safe_psrl.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
-from safe_psrl.learner import AgentState, SafePsrl
+from safe_psrl.learner import AgentState, SafePsrl, blank_state
 from safe_psrl.optimum import checked_kernel, exact_optimum
 from safe_psrl.planning import Floats, Policy, dot, evaluate_policy
+from safe_psrl.spec import CmdpSpec
 from safe_psrl.streams import ENVIRONMENT, MAX_SEED, open_stream, restart
 
 
@@ -25,6 +26,7 @@ class World(NamedTuple):
     cumulative_p: Floats  # its running sums over next states
     cumulative_initial: Floats  # [S]
     signals: Floats  # [1+M, 1|H, S, A], true means
+    horizon: int
     noisy: bool  # signals are drawn as 0 or 1 with their mean; else they are their mean
     best_reward: float  # V*(tau)
 
@@ -49,6 +51,37 @@ class Memory(NamedTuple):
     learned: NDArray[np.bool_]  # [1+M]
 
 
+def world_of(truth: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False) -> World:
+    """The kernel `transitions` paying the signals of `truth`."""
+    p = checked_kernel(truth, transitions)
+    return World(
+        p=p,
+        cumulative_p=np.cumsum(p, axis=-1),
+        cumulative_initial=np.cumsum(truth.initial_distribution),
+        signals=truth.signals,
+        horizon=truth.horizon,
+        noisy=noisy,
+        best_reward=exact_optimum(truth, transitions).reward,
+    )
+
+
+def empty_ledger(spec: CmdpSpec) -> Ledger:
+    return Ledger(np.zeros(1), np.zeros(spec.num_constraints), np.zeros(spec.num_constraints), np.zeros(1, np.int64))
+
+
+def fresh_memory(spec: CmdpSpec) -> Memory:
+    """Of a learner that has seen nothing."""
+    state = blank_state(spec)
+    return Memory(
+        dual=state.dual_variables.copy(),
+        counts=state.transition_counts.copy(),
+        sums=state.signal_sums.copy(),
+        visits=state.visits.copy(),
+        estimates=spec.signals.copy(),
+        learned=spec.learned_signals,
+    )
+
+
 class SimulatedRun:
     """Safe PSRL against the kernel `transitions`, from its first episode on.
 
@@ -66,28 +99,11 @@ class SimulatedRun:
         noisy: bool = False,
     ) -> None:
         spec = learner.spec
-        p = checked_kernel(spec, transitions)
         truth = spec if true_signals is None else spec.with_signals(true_signals)
-        best = exact_optimum(truth, transitions).reward
         self.episode = 0
-        self.world = World(
-            p=p,
-            cumulative_p=np.cumsum(p, axis=-1),
-            cumulative_initial=np.cumsum(spec.initial_distribution),
-            signals=truth.signals,
-            noisy=noisy,
-            best_reward=best,
-        )
-        self.ledger = Ledger(np.zeros(1), np.zeros(spec.num_constraints), np.zeros(spec.num_constraints), np.zeros(1, np.int64))
-        state = learner.initial_state()
-        self._memory = Memory(
-            dual=state.dual_variables.copy(),
-            counts=state.transition_counts.copy(),
-            sums=state.signal_sums.copy(),
-            visits=state.visits.copy(),
-            estimates=spec.signals.copy(),
-            learned=spec.learned_signals,
-        )
+        self.world = world_of(truth, transitions, noisy=noisy)
+        self.ledger = empty_ledger(spec)
+        self._memory = fresh_memory(spec)
         self._learner = learner
         self._draft = empty_draft(spec)
         self._streams = (*open_stream(), *open_stream())

@@ -1,6 +1,7 @@
 """The control plane over gRPC: decode, call, encode."""
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,7 +15,7 @@ from safe_psrl_server.decisions import find_episode
 from safe_psrl_server.errors import InvalidArgumentError, NotFoundError, ServiceError
 from safe_psrl_server.host import AgentHost
 from safe_psrl_server.snapshot import snapshot_of
-from safe_psrl_server.status import abort
+from safe_psrl_server.status import DRAINING, abort
 from safe_psrl_server.statuses import record_status, status_of
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
@@ -112,7 +113,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             await abort(context, InvalidArgumentError("interval_seconds", f"must be from 0.1 to 60 (is {interval})"))
         wanted, sent = set(request.agents), dict[str, bytes]()
         first = True
-        while True:
+        while not self._host.draining.is_set():
             statuses = [status_of(agent) for agent in self._host.hosted() if not wanted or agent.name in wanted]
             now = {status.agent: status.SerializeToString(deterministic=True) for status in statuses}
             changed = [status for status in statuses if now[status.agent] != sent.get(status.agent)]
@@ -120,7 +121,9 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             if changed or gone or first:
                 yield admin_pb2.WatchAgentsResponse(agents=changed, deleted=gone)
             sent, first = now, False
-            await asyncio.sleep(interval)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._host.draining.wait(), interval)
+        await abort(context, DRAINING)
 
     async def ExportAgent(
         self, request: admin_pb2.ExportAgentRequest, context: Context
@@ -147,12 +150,13 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     async def VerifyAgent(self, request: admin_pb2.VerifyAgentRequest, context: Context) -> admin_pb2.VerifyAgentResponse:
         try:
-            served, stored, events = await self._host.stored_record(request.agent)
+            found = await self._host.verify(request.agent)
         except ServiceError as error:
             await abort(context, error)
-        same = served.digest() == stored.digest() and snapshot_of(served) == snapshot_of(stored)
-        difference = "" if same else f"served version {served.version} and stored version {stored.version} differ"
-        return admin_pb2.VerifyAgentResponse(ok=same, difference=difference, events=events, state_digest=stored.digest())
+        difference = f"served version {found.served_version} and stored version {found.stored_version} differ"
+        return admin_pb2.VerifyAgentResponse(
+            ok=found.same, difference="" if found.same else difference, events=found.events_read, state_digest=found.digest
+        )
 
 
 async def _received(requests: AsyncIterator[admin_pb2.ImportAgentRequest], most_bytes: int) -> tuple[str, events_pb2.Snapshot]:

@@ -111,7 +111,7 @@ class AgentRecord:
     def define(self, definition: Definition, created_micros: int) -> None:
         """Become a new agent with nothing learned."""
         count = definition.spec.num_constraints
-        self.exists, self.paused, self.pause_reason = True, False, ""
+        self.paused, self.pause_reason = False, ""
         self.created_micros = created_micros
         self._definition = definition
         self._state = definition.learner.initial_state()
@@ -122,6 +122,7 @@ class AgentRecord:
             violations=[0] * count,
             last_costs=[0.0] * count,
         )
+        self.exists = True  # last: scrapes look on from another thread
 
     def restore(self, snapshot: events_pb2.Snapshot) -> None:
         """Become what `snapshot` was taken of, all but its version. Raises ValueError if that cannot be."""

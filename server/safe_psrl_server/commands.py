@@ -62,6 +62,8 @@ class AgentCommands:
         self, request: "control_pb2.ReportTransitionRequest | control_pb2.StepRequest", *, wants_action: bool
     ) -> tuple[AgentRecord, Reported]:
         """One transition. If the next action is wanted too, a paused agent that may not act refuses at once."""
+        if not request.HasField("transition"):
+            raise InvalidArgumentError("transition", "is missing")
         episode = request.episode if request.HasField("episode") else None
         step = request.step if request.HasField("step") else None
 

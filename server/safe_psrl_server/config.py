@@ -30,6 +30,7 @@ class Limits(_Section):
     max_message_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="Size of a message, either way.")
     max_concurrent_calls: int = Field(4096, ge=1, description="Calls under way at once; more are RESOURCE_EXHAUSTED.")
     max_stream_backlog: int = Field(256, ge=1, description="Messages of one StepStream that may wait for their reply.")
+    call_seconds: float = Field(60.0, gt=0, description="How long a call that writes may take, whatever its own deadline.")
     planning_threads: int = Field(2, ge=1, le=256, description="Long plans made at once.")
     episode_timeout_seconds: float = Field(
         3600.0, gt=0, description="Default for agents: after so long without activity an open episode gives way."

@@ -10,7 +10,7 @@ from safe_psrl_server.agent_record import AgentRecord, Episode
 from safe_psrl_server.commands import AgentCommands
 from safe_psrl_server.decisions import Reported
 from safe_psrl_server.errors import InvalidArgumentError, ServiceError
-from safe_psrl_server.status import abort, call_status
+from safe_psrl_server.status import DRAINING, abort, call_status
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 
@@ -69,12 +69,18 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             finally:
                 await replies.put(None)
 
+        draining = self._commands.host.draining
         receiver = asyncio.create_task(receive())
+        stopper = asyncio.create_task(draining.wait())
+        stopper.add_done_callback(lambda _: receiver.cancel())  # no more is taken in; what was is answered
         try:
             while (reply := await replies.get()) is not None:
                 yield await reply
         finally:
             receiver.cancel()
+            stopper.cancel()
+        if draining.is_set():
+            await abort(context, DRAINING)
 
     async def ReportEpisode(
         self, request: control_pb2.ReportEpisodeRequest, context: Context

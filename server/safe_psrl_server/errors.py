@@ -7,6 +7,7 @@ ServiceError
 ├── StepGapError              a step beyond the next one
 ├── FailedPreconditionError   paused, closed, open: the state does not allow it
 ├── LimitExceededError        a limit of the configuration; try again later, or never
+├── DeadlineError             it takes longer than a call may
 ├── UnavailableError          starting, draining, or stopping after a failure
 └── DataLossError             the agent's stored events are damaged
 """
@@ -53,6 +54,10 @@ class FailedPreconditionError(ServiceError):
 class LimitExceededError(ServiceError):
     reason = "LIMIT_EXCEEDED"
     retry_seconds: float | None = None
+
+
+class DeadlineError(ServiceError):
+    reason = "CALL_TOO_LONG"
 
 
 class UnavailableError(ServiceError):

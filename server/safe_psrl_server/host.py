@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
@@ -20,7 +20,7 @@ from safe_psrl.version import __version__
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agent_record import AgentRecord
 from safe_psrl_server.config import Limits, SnapshotPolicy
-from safe_psrl_server.errors import DataLossError, LimitExceededError, NotFoundError, UnavailableError
+from safe_psrl_server.errors import DataLossError, DeadlineError, LimitExceededError, NotFoundError, UnavailableError
 from safe_psrl_server.snapshot import restored, snapshot_of
 from safe_psrl_server.store import (
     DamagedStreamError,
@@ -37,6 +37,16 @@ Reply = TypeVar("Reply")
 Decision = tuple[Sequence[events_pb2.Event], Reply]
 Decide = Callable[[AgentRecord], Decision[Reply] | Awaitable[Decision[Reply]]]
 log = structlog.get_logger()
+
+
+class Verification(NamedTuple):
+    """What reading an agent again has shown."""
+
+    same: bool
+    served_version: int
+    stored_version: int
+    events_read: int
+    digest: str  # of what is stored
 
 
 @dataclass(eq=False)
@@ -68,6 +78,7 @@ class AgentHost:
         self.now_micros = now_micros
         self.limits = limits
         self.ready = False
+        self.draining = asyncio.Event()  # streams that have no end of their own end when it is set
         self.recovery_seconds = 0.0
         self._store = store
         self._snapshots = snapshots
@@ -106,7 +117,8 @@ class AgentHost:
 
     def hosted(self) -> list[Hosted]:
         """Every agent that exists, by name. The records hold durable facts and must not be changed."""
-        return sorted((agent for agent in self._agents.values() if agent.exists), key=lambda agent: agent.name)
+        agents = list(self._agents.values())  # at one stroke: scrapes come from another thread
+        return sorted((agent for agent in agents if agent.exists), key=lambda agent: agent.name)
 
     def record(self, name: str) -> AgentRecord:
         """The record of an agent that exists and is whole."""
@@ -118,7 +130,7 @@ class AgentHost:
 
     def check_room(self) -> None:
         """Raise if there are as many agents as there may be."""
-        if len(self.hosted()) >= self.limits.max_agents:
+        if sum(agent.exists for agent in self._agents.values()) >= self.limits.max_agents:
             raise LimitExceededError(
                 f"the server has {self.limits.max_agents} agents, the most that it allows", "TOO_MANY_AGENTS"
             )
@@ -134,7 +146,13 @@ class AgentHost:
         self._check_ready()
         if not may_create:
             self.record(name)
-        return await asyncio.shield(self._in_background(self._decide(name, decide, may_create)))
+        try:
+            async with asyncio.timeout(self.limits.call_seconds):
+                return await asyncio.shield(self._in_background(self._decide(name, decide, may_create)))
+        except TimeoutError:
+            raise DeadlineError(
+                f"not done within {self.limits.call_seconds:g} s; it goes on, and can be asked for again"
+            ) from None
 
     async def plan(self, learner: SafePsrl, state: AgentState) -> tuple[Plan, float]:
         """The next episode's plan and the seconds that it took. A long one is made in a thread, off the loop."""
@@ -161,17 +179,19 @@ class AgentHost:
                 return
             agent.snapshot_version, agent.snapshot_seconds = record.version, time.monotonic()
 
-    async def stored_record(self, name: str) -> tuple[AgentRecord, AgentRecord, int]:
-        """What is served and what is stored of an agent, read at one moment; and the number of events read."""
+    async def verify(self, name: str) -> Verification:
+        """Fold what is stored of an agent, and compare it with what is served."""
         self.record(name)
         agent = self._agents[name]
         async with agent.lock:
-            record = self._whole(agent)
+            served = self._whole(agent)
             try:
                 stream = await self._store.load(name)
-                return record, _folded(name, stream), len(stream.events)
-            except (DamagedStreamError, ValueError) as error:
+                stored = _folded(name, stream)
+            except DamagedStreamError as error:
                 raise DataLossError(f"what is stored of agent {name!r} is damaged: {error}", agent=name) from error
+            same = snapshot_of(served) == snapshot_of(stored)
+            return Verification(same, served.version, stored.version, len(stream.events), stored.digest())
 
     # --- inside
 
@@ -204,7 +224,7 @@ class AgentHost:
         try:
             stream = await self._store.load(name)
             record = _folded(name, stream)
-        except (DamagedStreamError, ValueError) as error:
+        except DamagedStreamError as error:
             log.critical("agent quarantined", agent=name, damage=str(error))
             return Hosted(name, None, str(error))
         return Hosted(name, record, snapshot_version=stream.version - len(stream.events))
@@ -223,8 +243,13 @@ class AgentHost:
     def _in_background(self, work: Awaitable[Reply]) -> "asyncio.Task[Reply]":
         task: asyncio.Task[Reply] = asyncio.ensure_future(work)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(self._forget)
         return task
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._background.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, even if the caller has gone away
 
 
 def _no_agent(name: str) -> NotFoundError:
@@ -232,10 +257,15 @@ def _no_agent(name: str) -> NotFoundError:
 
 
 def _folded(name: str, stream: StoredStream) -> AgentRecord:
-    """The record that a stored stream gives. Raises ValueError if it cannot be read."""
-    record = restored(name, stream.snapshot) if stream.snapshot is not None else AgentRecord(name)
-    for payload in stream.events:
-        record.apply(events_pb2.Event.FromString(payload))
+    """The record that a stored stream gives, which has events. Raises `DamagedStreamError`."""
+    if stream.version == 0:
+        raise DamagedStreamError("nothing is stored under its name")
+    try:
+        record = restored(name, stream.snapshot) if stream.snapshot is not None else AgentRecord(name)
+        for payload in stream.events:
+            record.apply(events_pb2.Event.FromString(payload))
+    except Exception as error:  # whatever it is, it is this agent's alone
+        raise DamagedStreamError(f"its events cannot be folded: {error!r}") from error
     if record.version != stream.version:
-        raise ValueError(f"it folds to version {record.version}, not {stream.version}")
+        raise DamagedStreamError(f"it folds to version {record.version}, not {stream.version}")
     return record

@@ -21,7 +21,7 @@ from safe_psrl_server.commands import AgentCommands
 from safe_psrl_server.config import ConfigError, DeclaredAgent, ServerConfig
 from safe_psrl_server.control_service import ControlService
 from safe_psrl_server.conversion import cmdp_to_message
-from safe_psrl_server.errors import ServiceError
+from safe_psrl_server.errors import DataLossError, ServiceError
 from safe_psrl_server.host import AgentHost
 from safe_psrl_server.http import HttpEndpoint
 from safe_psrl_server.metrics import registry_of
@@ -50,8 +50,8 @@ class Server:
     async def start(self) -> None:
         """Listen, then recover, then serve. Calls that come before that are UNAVAILABLE. Raises `StoreError`, `ConfigError`."""
         await self._store.open()
+        self._grpc = self._build_grpc()
         try:
-            self._grpc = self._build_grpc()
             await self._set_health(NOT_SERVING)
             self.target = await self._listen()
             self._http = self._start_http()
@@ -63,6 +63,9 @@ class Server:
             await self._declare_agents()
         except BaseException:
             self.host.ready = False
+            await self._grpc.stop(None)
+            if self._http is not None:
+                self._http.stop()
             await self._store.close()
             raise
         self._upkeep = asyncio.create_task(self.host.run())
@@ -81,6 +84,7 @@ class Server:
         """Stop gently: refuse new calls, finish those under way, take snapshots, close the store."""
         log.info("draining", seconds=self.config.drain_seconds)
         await self._set_health(NOT_SERVING)
+        self.host.draining.set()
         if self._upkeep is not None:
             self._upkeep.cancel()
         await self._grpc.stop(self.config.drain_seconds)
@@ -156,6 +160,8 @@ class Server:
         for declared in self.config.agents:
             try:
                 await self._commands.create(declared.name, _declared_spec(declared))
+            except DataLossError as error:
+                log.critical("declared agent is quarantined", agent=declared.name, damage=str(error))
             except (ServiceError, SafePsrlError, OSError) as error:
                 raise ConfigError(f"agents: {declared.name}: {error}") from None
 

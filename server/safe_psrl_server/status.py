@@ -11,6 +11,7 @@ from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_server.errors import (
     AlreadyExistsError,
     DataLossError,
+    DeadlineError,
     FailedPreconditionError,
     InvalidArgumentError,
     LimitExceededError,
@@ -30,9 +31,13 @@ CODES: Final[Mapping[type[ServiceError], grpc.StatusCode]] = {
     StepGapError: grpc.StatusCode.OUT_OF_RANGE,
     FailedPreconditionError: grpc.StatusCode.FAILED_PRECONDITION,
     LimitExceededError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    DeadlineError: grpc.StatusCode.DEADLINE_EXCEEDED,
     UnavailableError: grpc.StatusCode.UNAVAILABLE,
     DataLossError: grpc.StatusCode.DATA_LOSS,
 }
+
+
+DRAINING: Final = UnavailableError("the server is stopping; connect again", "DRAINING")
 
 
 def code_of(error: ServiceError) -> grpc.StatusCode:

@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeVar
@@ -30,6 +31,7 @@ from safe_psrl_server.store.witness import CommitWitness
 
 FILE: Final = "safe-psrl.db"
 MAX_GROUP: Final = 1024
+UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from messages that quote damaged bytes
 Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], object]  # runs inside the group's transaction
 
@@ -54,28 +56,35 @@ class SqliteStore:
         self._loop = asyncio.get_running_loop()
         self._failure: asyncio.Future[StoreFailedError] = self._loop.create_future()
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire()
-            self._writing = await asyncio.to_thread(self._connect)
-            self._reading = await self._loop.run_in_executor(self._reader, self._connect)
+            with ExitStack() as undo:
+                self._directory.mkdir(parents=True, exist_ok=True)
+                self._lock.acquire()
+                undo.callback(self._lock.release)
+                undo.callback(self._witness.close)
+                self._writing = await asyncio.to_thread(self._connect)
+                undo.callback(self._writing.close)
+                self._reading = await self._loop.run_in_executor(self._reader, self._connect)
+                undo.pop_all()
         except (OSError, sqlite3.Error) as error:
-            self._lock.release()
-            raise StoreError(f"the store in {self._directory} cannot be opened for writing: {error}") from error
-        except StoreError:
-            self._lock.release()
-            raise
+            raise StoreError(f"the store in {self._directory} cannot be opened for writing: {_one_line(error)}") from error
         self._thread = threading.Thread(target=self._write, name="store-writer", daemon=True)
         self._thread.start()
 
     async def agents(self) -> list[str]:
         union = "SELECT agent FROM streams UNION SELECT agent FROM events UNION SELECT agent FROM snapshots ORDER BY agent"
-        return [agent for (agent,) in await self._read(lambda db: db.execute(union).fetchall())]
+        try:
+            names = [agent for (agent,) in await self._read(lambda db: db.execute(union).fetchall())]
+        except UNREADABLE as error:
+            raise self._damaged(error) from error
+        if not all(isinstance(name, str) for name in names):
+            raise self._damaged("a name is not text")
+        return names
 
     async def load(self, agent: str) -> StoredStream:
         try:
             return await self._read(lambda db: _load(db, agent))
-        except sqlite3.DatabaseError as error:
-            raise DamagedStreamError(f"the database cannot be read: {error}") from error
+        except UNREADABLE as error:
+            raise DamagedStreamError(f"the database cannot be read: {_one_line(error)}") from error
 
     async def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> int:
         def work(db: sqlite3.Connection) -> int:
@@ -127,9 +136,9 @@ class SqliteStore:
         except sqlite3.OperationalError:
             db.close()
             raise
-        except sqlite3.DatabaseError as error:
+        except UNREADABLE as error:
             db.close()
-            raise StoreError(f"the database in {self._directory} is damaged ({error}): restore it from a backup") from error
+            raise self._damaged(error) from error
         except StoreError:
             db.close()
             raise
@@ -144,8 +153,11 @@ class SqliteStore:
         migrate(db)
         row = db.execute("SELECT number FROM commits").fetchone()
         if row is None or not isinstance(row[0], int):
-            raise StoreError(f"the database in {self._directory} is damaged (no count of commits): restore it from a backup")
+            raise self._damaged("no count of commits")
         self._witness.check(row[0])
+
+    def _damaged(self, how: object) -> StoreError:
+        return StoreError(f"the database in {self._directory} is damaged ({_one_line(how)}): restore it from a backup")
 
     def _head(self, db: sqlite3.Connection, agent: str) -> tuple[int, bytes]:
         if agent not in self._heads:
@@ -164,7 +176,7 @@ class SqliteStore:
                 group.append(entry)
             try:
                 results = self._commit([work for work, _ in group])
-            except (sqlite3.Error, OSError) as error:
+            except Exception as error:  # noqa: BLE001  # whatever it was, nobody can say what became of the commit
                 self._loop.call_soon_threadsafe(self._fail, [future for _, future in group], error)
                 return
             self._loop.call_soon_threadsafe(_resolve, [future for _, future in group], results)
@@ -191,6 +203,11 @@ class SqliteStore:
             if (entry := self._queue.get()) is not None:
                 futures.append(entry[1])
         _resolve(futures, [failure] * len(futures))
+
+
+def _one_line(error: object) -> str:
+    """SQLite quotes whole statements of a damaged schema."""
+    return " ".join(str(error).split())[:200]
 
 
 def _resolve(futures: "list[asyncio.Future[object]]", results: Sequence[object]) -> None:
@@ -239,23 +256,22 @@ def _load(db: sqlite3.Connection, agent: str) -> StoredStream:
 
 def _is_whole(agent: str, row: tuple[object, object, object, object]) -> bool:
     version, link, payload, digest = row
-    if not (isinstance(version, int) and isinstance(link, bytes) and isinstance(payload, bytes)):
+    if not (isinstance(version, int) and version > 0 and isinstance(link, bytes) and isinstance(payload, bytes)):
         return False
     return snapshot_digest(agent, version, link, payload) == digest
 
 
 def _save_snapshot(db: sqlite3.Connection, agent: str, version: int, snapshot: bytes) -> None:
     """Two snapshots are kept. Events go only behind the older one, and only after it was read back whole."""
-    older = db.execute(
-        "SELECT version, link, payload, digest FROM snapshots WHERE agent = ? ORDER BY version DESC LIMIT 1", (agent,)
-    ).fetchone()
+    rows = db.execute("SELECT version, link, payload, digest FROM snapshots WHERE agent = ? ORDER BY version DESC", (agent,))
+    older = next((row for row in rows if _is_whole(agent, row)), None)
     if older is not None and older[0] >= version:
         return
     found = db.execute("SELECT link FROM events WHERE agent = ? AND version = ?", (agent, version)).fetchone()
     if found is None:
         raise DamagedStreamError(f"event {version}, of which a snapshot was taken, is missing")
     digest = snapshot_digest(agent, version, found[0], snapshot)
-    db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", (agent, version, found[0], snapshot, digest))
-    if older is not None and _is_whole(agent, older):
+    db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)", (agent, version, found[0], snapshot, digest))
+    if older is not None:
         db.execute("DELETE FROM events WHERE agent = ? AND version <= ?", (agent, older[0]))
         db.execute("DELETE FROM snapshots WHERE agent = ? AND version < ?", (agent, older[0]))

@@ -1,0 +1,78 @@
+"""What an environment installs: the service as a client sees it, light, with threads or asyncio.
+
+with Client("127.0.0.1:50551") as client:
+    play(environment, RemoteAgent(client, "buffer"), episodes=100)
+"""
+
+from safe_psrl_client.agent import Agent, Mode, RemoteAgent
+from safe_psrl_client.aio_client import AsyncClient
+from safe_psrl_client.channel import DEFAULT_TARGET
+from safe_psrl_client.client import Client
+from safe_psrl_client.documents import options_from_document, spec_from_document, spec_to_document
+from safe_psrl_client.episode import AsyncEpisode, Episode
+from safe_psrl_client.errors import (
+    AbortedError,
+    AgentPausedError,
+    AlreadyExistsError,
+    CancelledError,
+    DataLossError,
+    DeadlineExceededError,
+    EpisodeClosedError,
+    EpisodeOpenError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    InvalidDocumentError,
+    InvalidTargetError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    SafePsrlClientError,
+    StepGapError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnimplementedError,
+)
+from safe_psrl_client.play import Environment, EpisodeResult, play
+from safe_psrl_client.requests import Transition
+from safe_psrl_client.stream import StepStream
+
+__all__ = [
+    "DEFAULT_TARGET",
+    "AbortedError",
+    "Agent",
+    "AgentPausedError",
+    "AlreadyExistsError",
+    "AsyncClient",
+    "AsyncEpisode",
+    "CancelledError",
+    "Client",
+    "DataLossError",
+    "DeadlineExceededError",
+    "Environment",
+    "Episode",
+    "EpisodeClosedError",
+    "EpisodeOpenError",
+    "EpisodeResult",
+    "FailedPreconditionError",
+    "InternalError",
+    "InvalidArgumentError",
+    "InvalidDocumentError",
+    "InvalidTargetError",
+    "Mode",
+    "NotFoundError",
+    "PermissionDeniedError",
+    "RemoteAgent",
+    "ResourceExhaustedError",
+    "SafePsrlClientError",
+    "StepGapError",
+    "StepStream",
+    "Transition",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnimplementedError",
+    "options_from_document",
+    "play",
+    "spec_from_document",
+    "spec_to_document",
+]

@@ -1,0 +1,221 @@
+"""`Client`: every call of the service as a method, with a deadline. Replies are the contract's messages."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Final, Self, TypeVar
+from weakref import WeakSet
+
+import grpc
+
+from safe_psrl_client import requests
+from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, call_metadata, open_channel
+from safe_psrl_client.cursor import EpisodeCursor
+from safe_psrl_client.episode import TRUNCATED, Episode
+from safe_psrl_client.errors import error_of_call
+from safe_psrl_client.exports import Assembly, import_requests
+from safe_psrl_client.patience import DEFAULT_PATIENCE
+from safe_psrl_client.requests import Transition
+from safe_psrl_client.stream import StepStream
+from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, events_pb2, model_pb2
+
+BULK_TIMEOUT: Final = 120.0  # seconds for calls that move or read a whole agent
+PAGE_SIZE: Final = 1000
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+
+class Client:
+    """Calls the service at `target`. May be shared between threads.
+
+    timeout: seconds for each call, unless the call says otherwise.
+    patience: seconds for which episodes and agents repeat a call while the service is away.
+    credentials: for TLS, as `grpc.ssl_channel_credentials` makes them.
+    """
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        patience: float = DEFAULT_PATIENCE,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        self.target = target
+        self.timeout = timeout
+        self.patience = patience
+        self._channel = open_channel(target, credentials)
+        self._control = control_pb2_grpc.ControlServiceStub(self._channel)
+        self._admin = admin_pb2_grpc.AdminServiceStub(self._channel)
+        self._streams: WeakSet[StepStream] = WeakSet()
+
+    def close(self) -> None:
+        """Finish open streams and hang up."""
+        for stream in list(self._streams):
+            stream.close()
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # --- playing
+
+    def episode(self, agent: str, state: int, *, abandon_open: bool = False) -> Episode:
+        """An episode that begins in `state` when it is entered; see `Episode`."""
+        return Episode(self, EpisodeCursor(agent, state, abandon_open=abandon_open))
+
+    def start_episode(
+        self,
+        agent: str,
+        state: int | None = None,
+        *,
+        request_id: str | None = None,
+        with_policy: bool = False,
+        abandon_open: bool = False,
+        timeout: float | None = None,
+    ) -> control_pb2.StartEpisodeResponse:
+        """Repeating it begins another episode, unless with the `request_id` of the first call."""
+        request = requests.start_episode(agent, state, request_id, with_policy=with_policy, abandon_open=abandon_open)
+        return self.send_start(request, timeout)
+
+    def get_action(
+        self, agent: str, state: int, episode: int | None = None, step: int | None = None, *, timeout: float | None = None
+    ) -> control_pb2.GetActionResponse:
+        return self._call(self._control.GetAction, requests.get_action(agent, state, episode, step), timeout)
+
+    def report_transition(
+        self, agent: str, episode: int, step: int, seen: Transition, *, timeout: float | None = None
+    ) -> control_pb2.ReportTransitionResponse:
+        return self._call(self._control.ReportTransition, requests.report_transition(agent, episode, step, seen), timeout)
+
+    def step(
+        self, agent: str, episode: int, step: int, seen: Transition, *, timeout: float | None = None
+    ) -> control_pb2.StepResponse:
+        return self.send_step(requests.step(agent, episode, step, seen), timeout)
+
+    def step_stream(self, agent: str = "", *, timeout: float | None = None) -> StepStream:
+        """A stream of steps that ends after `timeout` seconds. `agent` is for routing; messages name theirs."""
+        stream = StepStream(self._control.StepStream, call_metadata(agent), timeout or 2 * self.timeout)
+        self._streams.add(stream)
+        return stream
+
+    def report_episode(
+        self, agent: str, episode: int, seen: Iterable[Transition], *, timeout: float | None = None
+    ) -> control_pb2.ReportEpisodeResponse:
+        return self.send_report(requests.report_episode(agent, episode, list(seen)), timeout)
+
+    def end_episode(
+        self, agent: str, episode: int, end: "events_pb2.EpisodeEnd.ValueType" = TRUNCATED, *, timeout: float | None = None
+    ) -> control_pb2.EndEpisodeResponse:
+        return self.send_end(control_pb2.EndEpisodeRequest(agent=agent, episode=episode, end=end), timeout)
+
+    # Requests that were made before, to be sent as often as it takes.
+
+    def send_start(
+        self, request: control_pb2.StartEpisodeRequest, timeout: float | None = None
+    ) -> control_pb2.StartEpisodeResponse:
+        return self._call(self._control.StartEpisode, request, timeout)
+
+    def send_step(self, request: control_pb2.StepRequest, timeout: float | None = None) -> control_pb2.StepResponse:
+        return self._call(self._control.Step, request, timeout)
+
+    def send_report(
+        self, request: control_pb2.ReportEpisodeRequest, timeout: float | None = None
+    ) -> control_pb2.ReportEpisodeResponse:
+        return self._call(self._control.ReportEpisode, request, timeout)
+
+    def send_end(self, request: control_pb2.EndEpisodeRequest, timeout: float | None = None) -> control_pb2.EndEpisodeResponse:
+        return self._call(self._control.EndEpisode, request, timeout)
+
+    # --- administration
+
+    def create_agent(
+        self,
+        agent: str,
+        definition: model_pb2.AgentSpec | str,
+        *,
+        options: model_pb2.SafePsrlOptions | None = None,
+        seed: int = 0,
+        timeout: float | None = None,
+    ) -> admin_pb2.CreateAgentResponse:
+        """`definition` in full, or the name of a preset with its `options` and `seed`."""
+        return self._call(self._admin.CreateAgent, requests.create_agent(agent, definition, options, seed), timeout)
+
+    def get_agent(self, agent: str, *, with_spec: bool = False, timeout: float | None = None) -> admin_pb2.GetAgentResponse:
+        return self._call(self._admin.GetAgent, admin_pb2.GetAgentRequest(agent=agent, with_spec=with_spec), timeout)
+
+    def list_agents(self, *, timeout: float | None = None) -> Iterator[admin_pb2.AgentStatus]:
+        """All of them by name, page after page."""
+        request = admin_pb2.ListAgentsRequest(page_size=PAGE_SIZE)
+        while True:
+            page = self._call(self._admin.ListAgents, request, timeout)
+            yield from page.agents
+            request.page_token = page.next_page_token
+            if not request.page_token:
+                return
+
+    def delete_agent(self, agent: str, *, timeout: float | None = None) -> None:
+        self._call(self._admin.DeleteAgent, admin_pb2.DeleteAgentRequest(agent=agent), timeout)
+
+    def pause_agent(self, agent: str, reason: str = "", *, timeout: float | None = None) -> admin_pb2.AgentStatus:
+        return self._call(self._admin.PauseAgent, admin_pb2.PauseAgentRequest(agent=agent, reason=reason), timeout).status
+
+    def resume_agent(self, agent: str, *, timeout: float | None = None) -> admin_pb2.AgentStatus:
+        return self._call(self._admin.ResumeAgent, admin_pb2.ResumeAgentRequest(agent=agent), timeout).status
+
+    def get_policy(self, agent: str, episode: int = 0, *, timeout: float | None = None) -> admin_pb2.GetPolicyResponse:
+        """Of an episode; 0 stands for the latest."""
+        return self._call(self._admin.GetPolicy, admin_pb2.GetPolicyRequest(agent=agent, episode=episode), timeout)
+
+    def get_posterior(self, agent: str, *, timeout: float | None = None) -> admin_pb2.GetPosteriorResponse:
+        return self._call(self._admin.GetPosterior, admin_pb2.GetPosteriorRequest(agent=agent), timeout)
+
+    def watch_agents(
+        self, agents: Iterable[str] = (), interval: float = 0.0, *, timeout: float | None = None
+    ) -> Iterator[admin_pb2.WatchAgentsResponse]:
+        """Status whenever it changes. Without `timeout` it goes on until it is closed; keepalive notices a dead server."""
+        request = admin_pb2.WatchAgentsRequest(agents=agents, interval_seconds=interval)
+        with _translated():
+            call = self._admin.WatchAgents(request, timeout=timeout, wait_for_ready=True)
+            try:
+                yield from call
+            finally:
+                call.cancel()
+
+    def export_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> bytes:
+        """All that is needed to go on elsewhere, as bytes for a file or for `import_agent`."""
+        parts = Assembly()
+        with _translated():
+            request = admin_pb2.ExportAgentRequest(agent=agent)
+            for part in self._admin.ExportAgent(request, timeout=timeout, metadata=call_metadata(agent), wait_for_ready=True):
+                parts.add(part)
+        return parts.sealed()
+
+    def import_agent(self, agent: str, content: bytes, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.AgentStatus:
+        """Create `agent` from what `export_agent` gave."""
+        parts = list(import_requests(agent, content))
+        with _translated():
+            reply = self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=call_metadata(agent), wait_for_ready=True)
+        return reply.status
+
+    def verify_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.VerifyAgentResponse:
+        return self._call(self._admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent=agent), timeout)
+
+    def _call(
+        self, method: "grpc.UnaryUnaryMultiCallable[RequestT, ResponseT]", request: RequestT, timeout: float | None
+    ) -> ResponseT:
+        metadata = call_metadata(getattr(request, "agent", ""))
+        with _translated():
+            return method(request, timeout=timeout or self.timeout, metadata=metadata, wait_for_ready=True)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise error_of_call(error) from error

@@ -1,0 +1,213 @@
+"""What can go wrong, as one tree, and the one table that makes it of what the service answers.
+
+SafePsrlClientError
+├── InvalidTargetError         the address cannot be understood            (also a ValueError)
+├── InvalidDocumentError       a file or document cannot be used           (also a ValueError)
+├── InvalidArgumentError       malformed, non-finite or out of range       (also a ValueError); `violations`
+├── NotFoundError              no such agent or episode
+├── AlreadyExistsError         the same name, key or step with another payload; nothing was changed
+├── StepGapError               a step beyond the next one; `expected_step`
+├── FailedPreconditionError    the state of the agent does not allow it
+│   ├── EpisodeClosedError     the episode has ended, or none is open
+│   ├── EpisodeOpenError       another episode is open; `open_episode`, `expected_step`
+│   └── AgentPausedError       an operator paused the agent, and it has no fallback policy
+├── AbortedError               lost a race; may be tried again
+├── ResourceExhaustedError     a limit of the server; `retry_after` seconds if waiting helps
+├── UnavailableError           nobody answers, or the server is starting or draining
+├── DeadlineExceededError      no answer in time; it may have been done all the same
+├── UnauthenticatedError       who are you?
+├── PermissionDeniedError      not you
+├── DataLossError              what is stored or was received is damaged
+├── CancelledError             the call was given up on this side
+├── UnimplementedError         the server is older than this client
+└── InternalError              anything else: a defect
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+import grpc
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from safe_psrl_proto.v1 import control_pb2
+
+DOMAIN: Final = "safe_psrl"
+
+
+class SafePsrlClientError(Exception):
+    """Base of every error that this package raises on purpose. `reason` and `metadata` are for programs."""
+
+    code: ClassVar[grpc.StatusCode | None] = None  # None: found on this side
+
+    def __init__(
+        self,
+        message: str,
+        reason: str = "",
+        metadata: Mapping[str, str] | None = None,
+        violations: Mapping[str, str] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.metadata = dict(metadata or {})
+        self.violations = dict(violations or {})
+        self.retry_after = retry_after
+
+    def _number(self, key: str) -> int | None:
+        value = self.metadata.get(key, "")
+        return int(value) if value.isdecimal() else None
+
+
+class InvalidTargetError(SafePsrlClientError, ValueError):
+    pass
+
+
+class InvalidDocumentError(SafePsrlClientError, ValueError):
+    pass
+
+
+class InvalidArgumentError(SafePsrlClientError, ValueError):
+    """`violations` has, by field, what is wrong with it."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class NotFoundError(SafePsrlClientError):
+    code = grpc.StatusCode.NOT_FOUND
+
+
+class AlreadyExistsError(SafePsrlClientError):
+    code = grpc.StatusCode.ALREADY_EXISTS
+
+
+class StepGapError(SafePsrlClientError):
+    code = grpc.StatusCode.OUT_OF_RANGE
+
+    @property
+    def expected_step(self) -> int | None:
+        """The step that the server waits for."""
+        return self._number("expected_step")
+
+
+class FailedPreconditionError(SafePsrlClientError):
+    code = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class EpisodeClosedError(FailedPreconditionError):
+    pass
+
+
+class EpisodeOpenError(FailedPreconditionError):
+    @property
+    def open_episode(self) -> int | None:
+        return self._number("open_episode")
+
+    @property
+    def expected_step(self) -> int | None:
+        """The step at which the open episode would go on."""
+        return self._number("expected_step")
+
+
+class AgentPausedError(FailedPreconditionError):
+    pass
+
+
+class AbortedError(SafePsrlClientError):
+    code = grpc.StatusCode.ABORTED
+
+
+class ResourceExhaustedError(SafePsrlClientError):
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class UnavailableError(SafePsrlClientError):
+    code = grpc.StatusCode.UNAVAILABLE
+
+
+class DeadlineExceededError(SafePsrlClientError):
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class UnauthenticatedError(SafePsrlClientError):
+    code = grpc.StatusCode.UNAUTHENTICATED
+
+
+class PermissionDeniedError(SafePsrlClientError):
+    code = grpc.StatusCode.PERMISSION_DENIED
+
+
+class DataLossError(SafePsrlClientError):
+    code = grpc.StatusCode.DATA_LOSS
+
+
+class CancelledError(SafePsrlClientError):
+    code = grpc.StatusCode.CANCELLED
+
+
+class UnimplementedError(SafePsrlClientError):
+    code = grpc.StatusCode.UNIMPLEMENTED
+
+
+class InternalError(SafePsrlClientError):
+    code = grpc.StatusCode.INTERNAL
+
+
+# By code, and where one code has several meanings, by its reason.
+TABLE: Final[dict[int, dict[str, type[SafePsrlClientError]]]] = {
+    kind.code.value[0]: {"": kind} for kind in SafePsrlClientError.__subclasses__() if kind.code is not None
+} | {
+    grpc.StatusCode.FAILED_PRECONDITION.value[0]: {
+        "": FailedPreconditionError,
+        "EPISODE_CLOSED": EpisodeClosedError,
+        "NO_EPISODE": EpisodeClosedError,
+        "EPISODE_OPEN": EpisodeOpenError,
+        "AGENT_PAUSED": AgentPausedError,
+    }
+}
+
+
+def error_of(
+    code: int, message: str, reason: str = "", metadata: Mapping[str, str] | None = None, **details: Any
+) -> SafePsrlClientError:
+    """The exception for a status."""
+    kinds = TABLE.get(code, {"": InternalError})
+    return kinds.get(reason, kinds[""])(message, reason, metadata, **details)
+
+
+def error_of_status(status: control_pb2.CallStatus) -> SafePsrlClientError:
+    """The exception for a message of a stream that failed by itself."""
+    return error_of(status.code, status.message, status.reason, status.metadata)
+
+
+def error_of_call(error: grpc.RpcError) -> SafePsrlClientError:
+    """The exception for a failed call, with the details of its google.rpc.Status if it has one."""
+    code, message = error.code(), error.details() or ""
+    info = error_details_pb2.ErrorInfo()
+    violations: dict[str, str] = {}
+    retry_after = None
+    for detail in _details(error):
+        candidate = error_details_pb2.ErrorInfo()
+        request, retry = error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
+        if detail.Unpack(candidate) and candidate.domain == DOMAIN:
+            info = candidate
+        elif detail.Unpack(request):
+            violations = {violation.field: violation.description for violation in request.field_violations}
+        elif detail.Unpack(retry):
+            retry_after = retry.retry_delay.ToTimedelta().total_seconds()
+    return error_of(
+        code.value[0],
+        message or code.name.lower().replace("_", " "),
+        info.reason,
+        info.metadata,
+        violations=violations,
+        retry_after=retry_after,
+    )
+
+
+def _details(error: grpc.RpcError) -> list[Any]:
+    try:
+        status = rpc_status.from_call(error)
+    except ValueError:  # a proxy in between has rewritten the status
+        return []
+    return [] if status is None else list(status.details)

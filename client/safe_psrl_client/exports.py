@@ -1,0 +1,51 @@
+"""An exported agent as bytes that say what they are and notice damage: a line with format and digest, then the snapshot."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Final
+
+from safe_psrl_client.errors import DataLossError, InvalidDocumentError
+from safe_psrl_proto.v1 import admin_pb2
+
+FORMAT: Final = b"safe-psrl agent 1 "
+CHUNK_BYTES: Final = 2**20
+
+
+def seal(snapshot: bytes) -> bytes:
+    return FORMAT + hashlib.sha256(snapshot).hexdigest().encode() + b"\n" + snapshot
+
+
+def unseal(content: bytes) -> bytes:
+    """The snapshot in `content`. Raises `InvalidDocumentError` if it is not what was sealed."""
+    heading, newline, snapshot = content.partition(b"\n")
+    if not newline or not heading.startswith(FORMAT):
+        raise InvalidDocumentError("this is not an exported agent (format 1)")
+    if heading.removeprefix(FORMAT) != hashlib.sha256(snapshot).hexdigest().encode():
+        raise InvalidDocumentError("this exported agent is damaged: its digest does not match")
+    return snapshot
+
+
+class Assembly:
+    """Puts the chunks of an export together."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        self._digest = b""
+
+    def add(self, part: admin_pb2.ExportAgentResponse) -> None:
+        self._chunks.append(part.chunk)
+        self._digest = part.digest or self._digest
+
+    def sealed(self) -> bytes:
+        snapshot = b"".join(self._chunks)
+        if hashlib.sha256(snapshot).digest() != self._digest:
+            raise DataLossError("the export was damaged on its way: its digest does not match", "DIGEST_MISMATCH")
+        return seal(snapshot)
+
+
+def import_requests(agent: str, content: bytes) -> Iterator[admin_pb2.ImportAgentRequest]:
+    """The messages that import the sealed `content` as `agent`."""
+    snapshot = unseal(content)
+    for start in range(0, len(snapshot), CHUNK_BYTES):
+        yield admin_pb2.ImportAgentRequest(agent="" if start else agent, chunk=snapshot[start : start + CHUNK_BYTES])
+    yield admin_pb2.ImportAgentRequest(agent="" if snapshot else agent, digest=hashlib.sha256(snapshot).digest())

@@ -1,0 +1,77 @@
+"""What every compared system shares: the true world, the books, the environment's randomness, and the safe policy."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safe_psrl.compiled import compiled
+from safe_psrl.episode import Problem, problem_of
+from safe_psrl.errors import SpecError
+from safe_psrl.optimum import exact_optimum
+from safe_psrl.options import SafePsrlOptions
+from safe_psrl.planning import Floats
+from safe_psrl.simulation import Ledger, World, pick, world_of
+from safe_psrl.spec import CmdpSpec
+from safe_psrl.streams import open_stream
+
+
+class BaselineRun:
+    """A run of a compared system. Subclasses write `advance`, and set `dual` and `epsilon` if they have such things."""
+
+    def __init__(self, name: str, spec: CmdpSpec, transitions: Floats, seed: int) -> None:
+        if spec.num_constraints != 1 or spec.learns_signals:
+            raise SpecError("algorithm", name, "is defined for one constraint with known reward and cost only")
+        self.episode = 0
+        self.seed = seed
+        self.problem: Problem = problem_of(spec, SafePsrlOptions())
+        self.world: World = world_of(spec, transitions)
+        self.ledger = Ledger(np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, np.int64))
+        self.dual, self.epsilon = np.zeros(1), np.zeros(1)
+        self.streams = (*open_stream(), *open_stream())  # its own, and the environment's
+
+    @property
+    def dual_variables(self) -> Floats:
+        return self.dual.copy()
+
+    @property
+    def pessimism(self) -> Floats:
+        return self.epsilon.copy()
+
+    def next_span(self, episodes: int) -> tuple[int, int]:
+        """First and last of the next episodes."""
+        first = self.episode + 1
+        self.episode += episodes
+        return first, self.episode
+
+
+def safe_policy(spec: CmdpSpec, transitions: Floats) -> Floats:
+    """[H, S, A]: the true optimum at budget c0, which the systems that need a safe policy are given."""
+    return exact_optimum(spec, transitions, spec.satisfiable_costs).policy
+
+
+def require_stationary(name: str, spec: CmdpSpec) -> None:
+    if not spec.stationary or spec.signals.shape[1] > 1:
+        raise SpecError("algorithm", name, "is defined for one kernel, reward and cost for all steps only")
+
+
+@compiled
+def play_randomised(
+    generator: np.random.Generator,
+    world: World,
+    probabilities: Floats,
+    states: NDArray[np.int64],
+    actions: NDArray[np.int64],
+) -> None:
+    """Play a randomised policy [H, S, A] on the true kernel; write the path."""
+    states[0] = pick(world.cumulative_initial, generator.random())
+    for h in range(actions.size):
+        s = states[h]
+        uniform, last = generator.random(), 0
+        for a in range(probabilities.shape[2]):
+            if probabilities[h, s, a] > 0.0:
+                last = a
+                uniform -= probabilities[h, s, a]
+                if uniform < 0.0:
+                    break
+        actions[h] = last
+        step_p = h if world.p.shape[0] > 1 else 0
+        states[h + 1] = pick(world.cumulative_p[step_p, s, last], generator.random())

@@ -1,0 +1,103 @@
+"""What the commands do when they are used well."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safe_psrl_experiments.records import RunRecord, recorded_episodes
+from safe_psrl_experiments.runs import Job, run_job
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Experiments whose processes are not what is tested do without them."""
+
+    def run_jobs(jobs: list[Job], _processes: int, report: Callable[[int], None]) -> list[RunRecord]:
+        return [run_job(job, report, lambda: False) for job in jobs]
+
+    monkeypatch.setattr("safe_psrl_experiments.experiment.run_jobs", run_jobs)
+
+
+@pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy", "random:states=3,constraints=2"])
+@pytest.mark.parametrize("kind", ["toml", "json"])
+def test_a_specification_that_is_shown_can_be_given_back(
+    safe_psrl: Callable[..., Any], tmp_path: Path, name: str, kind: str
+) -> None:
+    options = ["--transitions", *(["--json"] if kind == "json" else [])]
+    shown = safe_psrl("spec", "show", name, *options)
+    assert (shown.code, shown.err) == (0, "")
+    path = tmp_path / f"mine.{kind}"
+    path.write_text(shown.out, encoding="utf-8")
+    assert safe_psrl("spec", "show", str(path), *options).out == shown.out
+    findings, again = (json.loads(safe_psrl("spec", "check", what, "--json").out) for what in (name, str(path)))
+    assert again == findings | {"name": "mine"}
+
+
+def test_without_transitions_the_kernel_is_not_shown(safe_psrl: Callable[..., Any]) -> None:
+    document = json.loads(safe_psrl("spec", "show", "inventory", "--json").out)
+    assert "transitions" not in document
+    assert document["num_states"] == 6
+
+
+def test_a_check_says_what_theory_and_optimum_say(safe_psrl: Callable[..., Any]) -> None:
+    ended = safe_psrl("spec", "check", "streaming-buffer")
+    assert ended.code == 0
+    assert "10 states, 2 actions, horizon 10: correct" in ended.out
+    assert "cost budget 5, satisfiable cost 1" in ended.out
+    assert "from episode 1,000,000 on" in ended.out  # C'' = 80 * 10^3 * 10^2 * 2 / 4^2
+    assert "exact optimum: reward 3.253296 at cost 5.000000" in ended.out
+
+
+def test_a_check_of_a_file_without_a_kernel_says_so(safe_psrl: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(safe_psrl("spec", "show", "factored-toy").out, encoding="utf-8")
+    assert "no kernel" in safe_psrl("spec", "check", str(path)).out
+    assert json.loads(safe_psrl("spec", "check", str(path), "--json").out)["optimum"] is None
+
+
+def test_an_experiment_prints_its_table_and_files_within_80_columns(
+    installed_safe_psrl: Callable[..., Any], tmp_path: Path
+) -> None:
+    ended = installed_safe_psrl("experiment", "factored-toy", "--episodes", "300", "--seeds", "2", "--jobs", "1")
+    assert ended.code == 0, ended.err
+    assert "factored-toy: 300 episodes, 2 seeds" in ended.out
+    assert "Exact optimum: reward 2.000000 at cost 3.000000." in ended.out
+    assert max(len(line) for line in (ended.out + ended.err).splitlines()) <= 80
+    assert "600/600 episodes" in ended.err
+    for name in ("results.csv", "summary.json", "cumulative_regret.png", "average_regret.png"):
+        assert f"wrote results/{name}" in ended.out
+        assert (tmp_path / "results" / name).stat().st_size > 0
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_an_experiment_with_json_prints_the_summary_and_nothing_else(safe_psrl: Callable[..., Any], tmp_path: Path) -> None:
+    ended = safe_psrl(
+        *("experiment", "random:states=3,constraints=2", "--episodes", "50", "--seeds", "1", "--jobs", "1", "--json"),
+        *("--out", str(tmp_path), "--set", "safe-psrl.pessimism_coefficient=theorem", "--set", "safe-psrl.cap_pessimism=true"),
+    )
+    assert ended.code == 0
+    assert json.loads(ended.out) == json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_settings_reach_the_algorithm(safe_psrl: Callable[..., Any], tmp_path: Path) -> None:
+    """With the theorem's coefficient and no cap the pessimism is a hundred times the published one's."""
+    last = {}
+    for coefficient in ("theorem", "published"):
+        directory = tmp_path / coefficient
+        setting = f"safe-psrl.pessimism_coefficient={coefficient}"
+        safe_psrl("experiment", "factored-toy", "--episodes", "20", "--seeds", "1", "--out", str(directory), "--set", setting)
+        rows = (directory / "results.csv").read_text(encoding="utf-8").splitlines()
+        assert len(rows) == 1 + len(recorded_episodes(20))
+        last[coefficient] = float(rows[-1].rpartition(",")[2])
+    assert last["theorem"] == pytest.approx(100 * last["published"])
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_several_constraints_are_shown_below_each_other(safe_psrl: Callable[..., Any], tmp_path: Path) -> None:
+    out = safe_psrl("experiment", "random:constraints=2", "--episodes", "50", "--seeds", "1", "--out", str(tmp_path)).out
+    for name in ("safe-psrl", "cost-1", "cost-2"):
+        assert name in out

@@ -1,0 +1,75 @@
+"""Help that teaches, at 80 columns."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from safe_psrl.version import __version__
+
+COMMANDS = [
+    (),
+    ("experiment",),
+    ("bench",),
+    ("bench", "learn"),
+    ("bench", "plan"),
+    ("spec",),
+    ("spec", "show"),
+    ("spec", "check"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_every_command_explains_itself_with_an_example(
+    safe_psrl: Callable[..., Any], command: tuple[str, ...], option: str
+) -> None:
+    ended = safe_psrl(*command, option)
+    assert ended.code == 0
+    assert ended.err == ""
+    assert "Example" in ended.out
+    assert re.search(rf"safe-psrl {' '.join(command)}", ended.out)
+    assert max(len(line) for line in ended.out.splitlines()) <= 80
+    assert "…" not in ended.out.replace("random:…", "")  # nothing is cut off
+
+
+@pytest.mark.parametrize("command", [(), ("bench",), ("spec",)], ids=" ".join)
+def test_a_command_that_lacks_its_subcommand_shows_its_help(safe_psrl: Callable[..., Any], command: tuple[str, ...]) -> None:
+    ended = safe_psrl(*command)
+    assert ended.code == 2
+    assert "Commands" in ended.out
+    assert "safe-psrl:" not in ended.err
+
+
+def test_the_experiments_help_names_environments_parameters_and_presets(safe_psrl: Callable[..., Any]) -> None:
+    text = safe_psrl("experiment", "--help").out
+    for word in (
+        "streaming-buffer",
+        "inventory",
+        "factored-toy",
+        "random:",
+        "--set",
+        "pessimism_coefficient",
+        "theorem",
+        "Ctrl-C",
+    ):
+        assert word in text
+
+
+def test_the_algorithms_are_listed(safe_psrl: Callable[..., Any]) -> None:
+    ended = safe_psrl("experiment", "streaming-buffer", "--algorithms", "list")
+    assert ended.code == 0
+    assert ended.out.startswith("safe-psrl ")
+
+
+def test_the_version(safe_psrl: Callable[..., Any], installed_safe_psrl: Callable[..., Any]) -> None:
+    for run in (safe_psrl, installed_safe_psrl):
+        ended = run("--version")
+        assert (ended.code, ended.out, ended.err) == (0, f"safe-psrl {__version__}\n", "")

@@ -1,0 +1,84 @@
+"""A user's mistake is one line on standard error and exit code 2."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MISTAKES = [
+    (["experiment", "nowhere"], "streaming-buffer, inventory, factored-toy"),
+    (["experiment", "random:states=x"], "states=N"),
+    (["experiment", "random:states=1000000"], "states = 1000000"),
+    (["experiment", "absent.toml"], "absent.toml"),
+    (["experiment"], "Missing argument"),
+    (["experiment", "inventory", "--set", "safe-psrl.pesimism_coefficient=1"], "did you mean pessimism_coefficient?"),
+    (["experiment", "inventory", "--set", "safe-psrl.pessimism_coefficient=strong"], "one of theorem, published, literal"),
+    (["experiment", "inventory", "--set", "safe-psrl.pessimism_coefficient=nan"], "pessimism_coefficient = 'nan'"),
+    (["experiment", "inventory", "--set", "pessimism_coefficient=1"], "write ALGORITHM.PARAMETER=VALUE"),
+    (["experiment", "inventory", "--set", "safe-psrl.cap_pessimism"], "write ALGORITHM.PARAMETER=VALUE"),
+    (["experiment", "inventory", "--set", "safe-psrl.=1"], "write ALGORITHM.PARAMETER=VALUE"),
+    (["experiment", "inventory", "--set", "dope.delta=1"], "parameters for = 'dope'"),
+    (["experiment", "inventory", "--algorithms", "safe-prsl"], "did you mean safe-psrl?"),
+    (["experiment", "inventory", "--algorithms", ","], "algorithms"),
+    (["experiment", "inventory", "--episodes", "0"], "must be at least 1"),
+    (["experiment", "inventory", "--episodes", "many"], "--episodes"),
+    (["experiment", "inventory", "--jobs", "0"], "--jobs"),
+    (["experiment", "inventory", "--out", "/dev/null/results"], "/dev/null/results"),
+    (["experiment", "inventory", "--frobnicate"], "--frobnicate"),
+    (["experimnt"], "Did you mean 'experiment'?"),
+    (["spec", "show", "nowhere"], "environment = 'nowhere'"),
+    (["spec", "check", "absent.json"], "No such file"),
+    (["bench", "learn", "--rounds", "0"], "--rounds"),
+]
+
+
+def assert_is_one_line(ended: Any, part: str) -> None:
+    assert ended.code == 2
+    assert ended.out == ""
+    assert ended.err.startswith("safe-psrl: ")
+    assert ended.err.count("\n") == 1
+    assert part in ended.err
+
+
+@pytest.mark.parametrize(("arguments", "part"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
+def test_a_mistake_is_one_line(safe_psrl: Callable[..., Any], arguments: list[str], part: str) -> None:
+    assert_is_one_line(safe_psrl(*arguments), part)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["experiment", "nowhere"], ["experiment", "inventory", "--set", "x"], ["experiment", "inventory", "--out", "/dev/null/x"]],
+    ids=" ".join,
+)
+def test_so_it_is_in_a_process_of_its_own(installed_safe_psrl: Callable[..., Any], arguments: list[str]) -> None:
+    assert_is_one_line(installed_safe_psrl(*arguments), arguments[-1].split("=", maxsplit=1)[0])
+
+
+@pytest.mark.parametrize("suffix", ["toml", "json"])
+def test_a_file_that_is_malformed(safe_psrl: Callable[..., Any], tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"mine.{suffix}"
+    path.write_text("num_states = = 3\n{", encoding="utf-8")
+    assert_is_one_line(safe_psrl("experiment", str(path)), f"{suffix} document")
+
+
+def test_a_budget_that_no_policy_keeps_is_reported_with_the_least_cost(safe_psrl: Callable[..., Any], tmp_path: Path) -> None:
+    constraint = {"name": "toll", "cost": [[0.5, 1.0]], "cost_budget": 1.0, "satisfiable_cost": 0.5}
+    document = {"num_states": 1, "num_actions": 2, "horizon": 3, "reward": [[0, 1]], "constraints": [constraint]}
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(document | {"transitions": [[[1.0], [1.0]]]}), encoding="utf-8")
+    for command in ("experiment", "check"):
+        ended = safe_psrl(*(["spec"] if command == "check" else []), command, str(path))
+        assert_is_one_line(ended, "no policy keeps the cost budget 1: the least achievable cost is 1.5")
+
+
+def test_an_error_of_ours_is_not_hidden_as_a_users_mistake(
+    safe_psrl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(_: str) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr("safe_psrl_testbed.scenario_named", break_down)
+    with pytest.raises(ValueError, match="broken"):
+        safe_psrl("spec", "check", "inventory")

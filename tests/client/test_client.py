@@ -1,0 +1,175 @@
+"""The calls of the service, with threads."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from safe_psrl_client import (
+    AgentPausedError,
+    AlreadyExistsError,
+    Client,
+    DeadlineExceededError,
+    EpisodeClosedError,
+    InvalidArgumentError,
+    InvalidDocumentError,
+    NotFoundError,
+    StepGapError,
+    Transition,
+    options_from_document,
+    spec_from_document,
+    spec_to_document,
+)
+from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
+
+
+@pytest.fixture
+def toy(client: Client, agent_name: str) -> str:
+    """An agent for three states in a ring and six steps."""
+    client.create_agent(agent_name, "factored-toy", seed=2)
+    return agent_name
+
+
+def test_creating_an_agent_again_is_harmless_and_with_another_definition_refused(client: Client, agent_name: str) -> None:
+    options = options_from_document({"pessimism_coefficient": "theorem"})
+    assert not client.create_agent(agent_name, "factored-toy", options=options, seed=1).existed
+    assert client.create_agent(agent_name, "factored-toy", options=options, seed=1).existed
+    with pytest.raises(AlreadyExistsError):
+        client.create_agent(agent_name, "factored-toy", seed=2)
+    assert client.get_agent(agent_name, with_spec=True).spec.options.pessimism_coefficient == 5
+
+
+def test_a_definition_in_full_can_be_taken_from_another_agent(client: Client, toy: str) -> None:
+    definition = client.get_agent(toy, with_spec=True).spec
+    again = spec_from_document(spec_to_document(definition))
+    assert client.create_agent(toy, again).existed
+    with pytest.raises(InvalidArgumentError, match="belong into"):
+        client.create_agent(toy, again, seed=3)
+
+
+def test_an_unknown_preset_is_refused_with_the_known_ones(client: Client, agent_name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="streaming-buffer"):
+        client.create_agent(agent_name, "streaming-bufer")
+    with pytest.raises(NotFoundError):
+        client.get_agent(agent_name)
+
+
+def test_every_repeated_call_has_the_reply_of_the_first(client: Client, toy: str) -> None:
+    start = client.start_episode(toy, 0, request_id="one", with_policy=True)
+    assert client.start_episode(toy, 0, request_id="one", with_policy=True) == start
+    seen = Transition(0, start.action, 0 if start.action == 0 else 1)
+    first = client.step(toy, start.episode, 0, seen)
+    again = client.step(toy, start.episode, 0, seen)
+    assert (first.duplicate, again.duplicate) == (False, True)
+    assert (first.action, first.episode_done) == (again.action, again.episode_done)
+    assert client.report_transition(toy, start.episode, 0, seen).duplicate
+    assert client.get_action(toy, seen.next_state, start.episode, 1).action == first.action
+    assert client.report_episode(toy, start.episode, [seen]).duplicates == 1
+    ended = client.end_episode(toy, start.episode)
+    assert (ended.end, ended.steps) == (events_pb2.EPISODE_END_TRUNCATED, 1)
+    assert client.end_episode(toy, start.episode, events_pb2.EPISODE_END_ABANDONED) == ended
+    assert client.get_agent(toy).status.transitions == 1
+
+
+def test_a_conflicting_repetition_changes_nothing(client: Client, toy: str) -> None:
+    start = client.start_episode(toy, 0)
+    client.step(toy, start.episode, 0, Transition(0, 1, 1))
+    with pytest.raises(AlreadyExistsError):
+        client.step(toy, start.episode, 0, Transition(0, 0, 0))
+    assert client.get_agent(toy).status.transitions == 1
+
+
+def test_a_gap_says_what_is_missing(client: Client, toy: str) -> None:
+    start = client.start_episode(toy, 0)
+    with pytest.raises(StepGapError) as caught:
+        client.step(toy, start.episode, 2, Transition(0, 0, 0))
+    assert caught.value.expected_step == 0
+
+
+def test_a_closed_episode_takes_no_more_steps(client: Client, toy: str) -> None:
+    start = client.start_episode(toy, 0)
+    client.end_episode(toy, start.episode)
+    with pytest.raises(EpisodeClosedError):
+        client.step(toy, start.episode, 0, Transition(0, 0, 0))
+
+
+def test_a_paused_agent_begins_nothing_until_it_is_resumed(client: Client, toy: str) -> None:
+    paused = client.pause_agent(toy, "for lunch")
+    assert (paused.condition, paused.condition_reason) == (admin_pb2.AGENT_CONDITION_PAUSED, "for lunch")
+    with pytest.raises(AgentPausedError, match="for lunch"):
+        client.start_episode(toy, 0)
+    assert client.resume_agent(toy).condition == admin_pb2.AGENT_CONDITION_ACTIVE
+    assert client.start_episode(toy, 0).episode == 1
+
+
+def test_policy_and_posterior_can_be_read(client: Client, toy: str) -> None:
+    start = client.start_episode(toy, 0, with_policy=True)
+    assert client.get_policy(toy).policy == start.policy
+    assert list(client.get_posterior(toy).transition_counts.shape) == [1, 3, 2, 3]
+
+
+def test_agents_are_listed_over_pages(client: Client, agent_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{agent_name[-100:].lstrip('-')}{i}" for i in range(5)]
+    for name in names:
+        client.create_agent(name, "factored-toy")
+    monkeypatch.setattr("safe_psrl_client.client.PAGE_SIZE", 2)
+    listed = [status.agent for status in client.list_agents()]
+    assert listed == sorted(listed)
+    assert set(names) <= set(listed)
+
+
+def test_an_exported_agent_goes_on_elsewhere(client: Client, toy: str) -> None:
+    with client.episode(toy, 0) as episode:
+        while not episode.done:
+            episode.report(0 if episode.action == 0 else (episode.state + 1) % 3)
+    content = client.export_agent(toy)
+    copy = toy[:100] + "-copy"
+    imported = client.import_agent(copy, content)
+    original = client.get_agent(toy).status
+    assert (imported.episode, imported.transitions) == (original.episode, original.transitions) == (1, 6)
+    assert client.get_posterior(copy).transition_counts == client.get_posterior(toy).transition_counts
+    verdict = client.verify_agent(copy)
+    assert verdict.ok, verdict.difference
+    with pytest.raises(InvalidDocumentError):
+        client.import_agent(copy + "2", content[:-1])
+
+
+def test_a_deleted_agent_is_gone(client: Client, toy: str) -> None:
+    client.delete_agent(toy)
+    with pytest.raises(NotFoundError):
+        client.get_agent(toy)
+
+
+def test_watching_shows_an_agent_and_ends_when_it_is_closed(client: Client, toy: str) -> None:
+    watched = client.watch_agents([toy], interval=0.1)
+    assert [status.agent for status in next(watched).agents] == [toy]
+    client.start_episode(toy, 0)
+    assert next(watched).agents[0].episode == 1
+    watched.close()
+
+
+def test_a_call_to_nobody_ends_at_its_deadline() -> None:
+    with Client("127.0.0.1:1", timeout=0.2) as client, pytest.raises(DeadlineExceededError):
+        client.get_agent("a")
+
+
+def test_every_call_carries_the_agent_for_routing() -> None:
+    """Seen by a server that is not ours."""
+    seen: list[dict[str, str]] = []
+
+    class Witness(admin_pb2_grpc.AdminServiceServicer):
+        def GetAgent(  # noqa: N802  # the contract's name
+            self, _request: admin_pb2.GetAgentRequest, context: grpc.ServicerContext
+        ) -> admin_pb2.GetAgentResponse:
+            seen.append(dict(context.invocation_metadata()))
+            assert context.time_remaining() <= 10
+            return admin_pb2.GetAgentResponse()
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(Witness(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with Client(f"127.0.0.1:{port}") as client:
+        client.get_agent("site/buffer é")
+    server.stop(None).wait()
+    assert seen[0]["agent"] == "site/buffer%20%C3%A9"

@@ -1,0 +1,89 @@
+"""`safe-psrl simulate`: agents are created, played in every mode, and told about."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from safe_psrl import SafePsrl, SimulatedRun
+from safe_psrl_cli.simulate import simulate
+from safe_psrl_client import Client
+from safe_psrl_client.agent import MODES
+from safe_psrl_testbed import Scenario
+
+app = typer.Typer()
+app.command("simulate")(simulate)
+
+
+def run(*arguments: str, code: int = 0) -> Any:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_agent_learns_as_the_library_does(server: str, agent_name: str, mode: str, buffer: Scenario) -> None:
+    arguments = ("streaming-buffer", "--target", server, "--agent", agent_name, "--episodes", "20", "--mode", mode)
+    summary = json.loads(run(*arguments, "--seed", "5", "--json").stdout)
+    library = SimulatedRun(SafePsrl(buffer.spec, seed=5), buffer.transitions_for(5), environment_seed=5)
+    library.advance(20)
+    (agent,) = summary["agents"]
+    assert agent["agent"] == agent_name
+    assert agent["episodes"] == summary["episodes"] == 20
+    assert agent["constraints"][0]["dual_variable"] == library.dual_variables[0]
+    if mode == "local":
+        assert summary["regret"] == "exact"
+        assert agent["objective_regret"] == pytest.approx(library.ledger.objective_regret[0], abs=1e-9)
+    else:
+        assert summary["regret"] == "realised"
+
+
+def test_several_agents_play_at_once_and_are_told_in_a_table(server: str, agent_name: str, client: Client) -> None:
+    name = agent_name[:40]
+    arguments = ("inventory", "--target", server, "--agent", name, "--episodes", "5", "--parallel", "3", "--mode", "stream")
+    told = run(*arguments).stdout
+    assert "inventory: 15 episodes" in told
+    assert "Exact optimum" in told
+    for i in (1, 2, 3):
+        assert client.get_agent(f"{name}-{i}").status.completed_episodes == 5
+
+
+def test_it_goes_on_with_an_agent_that_exists(server: str, agent_name: str, client: Client) -> None:
+    client.create_agent(agent_name, "factored-toy")
+    client.start_episode(agent_name, 0)
+    run("factored-toy", "--target", server, "--agent", agent_name, "--episodes", "2", "--no-create")
+    assert client.get_agent(agent_name).status.episode == 3
+
+
+def test_mistakes_have_code_2(server: str, agent_name: str, client: Client) -> None:
+    missing = run("factored-toy", "--target", server, "--agent", agent_name, "--no-create", code=2)
+    assert "no agent" in missing.stderr
+    client.create_agent(agent_name, "factored-toy")
+    other = run("inventory", "--target", server, "--agent", agent_name, code=2)
+    assert "another problem" in other.stderr
+
+
+def test_ctrl_c_tells_what_was_done(server: str, agent_name: str) -> None:
+    script = "import typer; from safe_psrl_cli.simulate import simulate; a = typer.Typer(); a.command()(simulate); a()"
+    arguments = ["factored-toy", "--target", server, "--agent", agent_name, "--episodes", "1000000", "--json"]
+    with (
+        Client(server) as client,
+        subprocess.Popen(
+            [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process,
+    ):
+        for reply in client.watch_agents(interval=0.1, timeout=60):
+            if any(status.agent == agent_name and status.completed_episodes >= 3 for status in reply.agents):
+                break
+        os.kill(process.pid, signal.SIGINT)
+        told, _ = process.communicate(timeout=30)
+        assert process.returncode == 130
+        summary = json.loads(told)
+        assert summary["interrupted"]
+        assert summary["episodes"] == client.get_agent(agent_name).status.completed_episodes

@@ -1,0 +1,200 @@
+"""Whole experiments: their files, and that they do not depend on how they are run."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safe_psrl import SpecError
+from safe_psrl_experiments.experiment import Experiment, Outcome, run_experiment
+from safe_psrl_experiments.records import RunRecord, recorded_episodes
+from safe_psrl_experiments.runs import run_job
+from safe_psrl_experiments.summary import summary_of, write_file
+from safe_psrl_testbed import scenario_named
+
+HEADER = (
+    "algorithm,seed,episode,objective_regret,constraint_regret,constraint_regret_max,violating_episodes,dual_variable,pessimism"
+)
+
+
+def run(experiment: Experiment, directory: Path, jobs: int = 1) -> Outcome:
+    outcome = run_experiment(experiment, directory, jobs, lambda _: None)
+    assert outcome is not None
+    return outcome
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    directory = tmp_path_factory.mktemp("finished")
+    return directory, run(Experiment("factored-toy", ["safe-psrl"], 1_000, 3), directory)
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    """Two constraints, drawn in two processes."""
+    directory = tmp_path_factory.mktemp("several")
+    return directory, run(Experiment("random:constraints=2", ["safe-psrl"], 300, 2), directory, jobs=2)
+
+
+def rows_of(directory: Path) -> list[dict[str, str]]:
+    with (directory / "results.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_results_have_exactly_these_columns(finished: tuple[Path, Outcome]) -> None:
+    assert (finished[0] / "results.csv").read_text(encoding="utf-8").splitlines()[0] == HEADER
+
+
+def test_results_have_log_spaced_rows_for_each_seed(finished: tuple[Path, Outcome]) -> None:
+    rows = rows_of(finished[0])
+    for seed in ("1", "2", "3"):
+        mine = [row for row in rows if row["seed"] == seed]
+        assert [int(row["episode"]) for row in mine] == recorded_episodes(1_000)
+    assert {row["algorithm"] for row in rows} == {"safe-psrl"}
+    assert {row["seed"] for row in rows} == {"1", "2", "3"}
+
+
+def test_the_summary_is_the_end_of_the_results(finished: tuple[Path, Outcome]) -> None:
+    directory, outcome = finished
+    summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+    assert summary == outcome.summary
+    ends = [row for row in rows_of(directory) if row["episode"] == "1000"]
+    for column in ("objective_regret", "constraint_regret", "constraint_regret_max", "violating_episodes"):
+        spread = summary["algorithms"]["safe-psrl"][column]
+        assert spread["per_seed"] == [float(row[column]) for row in ends]
+        assert spread["mean"] == pytest.approx(sum(spread["per_seed"]) / 3)
+        assert spread["std"] == pytest.approx((sum((v - spread["mean"]) ** 2 for v in spread["per_seed"]) / 3) ** 0.5)
+
+
+def test_the_summarys_schema(finished: tuple[Path, Outcome]) -> None:
+    summary = finished[1].summary
+    assert summary["environment"] == "factored-toy"
+    assert (summary["episodes"], summary["requested_episodes"], summary["interrupted"]) == (1_000, 1_000, False)
+    assert summary["seeds"] == 3
+    assert summary["optimum"] == {"reward": pytest.approx(2.0), "cost": pytest.approx(3.0)}
+    assert set(summary["algorithms"]["safe-psrl"]) == {
+        "objective_regret",
+        "constraint_regret",
+        "constraint_regret_max",
+        "violating_episodes",
+        "microseconds_per_episode",
+    }
+    assert summary["algorithms"]["safe-psrl"]["microseconds_per_episode"] > 0
+
+
+def test_several_constraints_have_a_column_each(several: tuple[Path, Outcome]) -> None:
+    directory, outcome = several
+    assert list(rows_of(directory)[0]) == [
+        "algorithm",
+        "seed",
+        "episode",
+        "objective_regret",
+        *(f"{column}.cost-{i}" for column in ("constraint_regret", "constraint_regret_max") for i in (1, 2)),
+        "violating_episodes",
+        *(f"{column}.cost-{i}" for column in ("dual_variable", "pessimism") for i in (1, 2)),
+    ]
+    values = outcome.summary["algorithms"]["safe-psrl"]
+    assert values["constraint_regret.cost-1"]["per_seed"] != values["constraint_regret.cost-2"]["per_seed"]
+    assert len(outcome.summary["optimum"]["cost"]) == 2
+
+
+def test_the_numbers_do_not_depend_on_the_number_of_processes(tmp_path: Path, finished: tuple[Path, Outcome]) -> None:
+    reports: list[int] = []
+    experiment = Experiment("factored-toy", ["safe-psrl"], 1_000, 3)
+    run_experiment(experiment, tmp_path, 2, reports.append)
+    assert 0 < sum(reports) <= experiment.total_episodes == 3_000  # the last ones may come too late, but none comes twice
+    assert (tmp_path / "results.csv").read_bytes() == (finished[0] / "results.csv").read_bytes()
+
+
+def test_an_experiment_that_was_stopped_is_compared_where_all_runs_were() -> None:
+    spec = scenario_named("factored-toy").spec
+
+    def record(seed: int, episodes: list[int], finished: bool) -> RunRecord:
+        rows: list[dict[str, float]] = [
+            {
+                "episode": k,
+                "objective_regret": float(k * seed),
+                "constraint_regret": -float(k),
+                "constraint_regret_max": 0.0,
+                "violating_episodes": 0,
+                "dual_variable": 0.0,
+                "pessimism": 0.0,
+            }
+            for k in episodes
+        ]
+        return RunRecord("safe-psrl", seed, rows, 1.0, 2.0, [3.0], finished)
+
+    summary = summary_of(spec, "factored-toy", 100, [record(1, [1, 10, 100], True), record(2, [1, 10, 57], False)])
+    assert summary["interrupted"]
+    assert (summary["episodes"], summary["requested_episodes"]) == (10, 100)
+    assert summary["algorithms"]["safe-psrl"]["objective_regret"]["per_seed"] == [10.0, 20.0]
+
+
+def test_a_kernel_is_drawn_from_the_prior_for_each_seed(tmp_path: Path) -> None:
+    """The optimum that is reported is then the mean over the seeds' worlds."""
+    path = tmp_path / "drawn.json"
+    document = {
+        "num_states": 3,
+        "num_actions": 2,
+        "horizon": 4,
+        "reward": [[0, 0.2], [0, 0.6], [0, 1]],
+        "constraints": [{"name": "moves", "cost": [[0, 1]] * 3, "cost_budget": 2, "satisfiable_cost": 0.5}],
+    }
+    path.write_text(json.dumps(document), encoding="utf-8")
+    jobs = Experiment(str(path), ["safe-psrl"], 50, 3).jobs()
+    first, again = ([run_job(job, lambda _: None, lambda: False) for job in jobs] for _ in range(2))
+    assert len({record.optimum_reward for record in first}) == 3
+    assert [record.rows for record in first] == [record.rows for record in again]
+    summary = summary_of(scenario_named(str(path)).spec, str(path), 50, first)
+    assert summary["optimum"]["reward"] == pytest.approx(sum(record.optimum_reward for record in first) / 3)
+
+
+def test_a_seed_whose_kernel_cannot_be_drawn_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = type(scenario_named("random"))
+    asked: list[int] = []
+
+    def draw(_: object, seed: int) -> Any:
+        asked.append(seed)
+        if seed == 3:
+            raise SpecError("satisfiable_cost", 0.1, "was reached on none")
+        return scenario_named("factored-toy").transitions
+
+    toy = scenario("toy", scenario_named("factored-toy").spec, None)
+    monkeypatch.setattr("safe_psrl_experiments.experiment.scenario_named", lambda _: toy)
+    monkeypatch.setattr(scenario, "transitions_for", draw)
+    with pytest.raises(SpecError, match="satisfiable_cost"):
+        Experiment("toy", ["safe-psrl"], 10, 4)
+    assert asked == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"environment": "nowhere"}, "environment = 'nowhere'"),
+        ({"algorithms": ["safe-psl"]}, r"algorithm = 'safe-psl'.*did you mean safe-psrl\?"),
+        ({"algorithms": []}, "algorithms = "),
+        ({"episodes": 0}, "must be at least 1"),
+        ({"seeds": 0}, "must be at least 1"),
+        ({"parameters": {"psrl": {"x": 1}}}, "parameters for = 'psrl'"),
+        ({"parameters": {"safe-psrl": {"pessimism_coefficient": "theorm"}}}, "one of theorem, published, literal"),
+        ({"parameters": {"safe-psrl": {"pessimism_coefficient": -1}}}, "must not be negative"),
+        ({"parameters": {"safe-psrl": {"cap_pessimism": 3}}}, "must be true or false"),
+        ({"parameters": {"safe-psrl": {"max_kernel_draws": 0}}}, "max_kernel_draws = 0"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(changes: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"environment": "factored-toy", "algorithms": ["safe-psrl"], "episodes": 10, "seeds": 1}
+    with pytest.raises(SpecError, match=message):
+        Experiment(**(arguments | changes))
+
+
+def test_a_file_is_replaced_in_one_step_and_leaves_no_draft(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file.txt"
+    write_file(path, "old")
+    before = path.stat().st_ino
+    write_file(path, "new")
+    assert path.read_text(encoding="utf-8") == "new"
+    assert path.stat().st_ino != before  # not written in place
+    assert [p.name for p in path.parent.iterdir()] == ["file.txt"]

@@ -1,0 +1,128 @@
+"""Small random problems and slow, obvious judges that several files share."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from safe_psrl import CmdpSpec, Constraint, preset
+from safe_psrl_testbed.kernels import KERNELS
+
+Floats = NDArray[np.float64]
+
+
+class Case(NamedTuple):
+    """A problem and a kernel [1|H, S, A, S] on its support."""
+
+    spec: CmdpSpec
+    p: Floats
+
+
+def random_case(
+    seed: int,
+    sizes: tuple[int, int, int],
+    *,
+    num_constraints: int = 1,
+    masked: bool = False,
+    step_signals: bool = False,
+    per_step: bool = False,
+    learned: bool = False,
+    binary_costs: bool = False,
+) -> Case:
+    """Sizes are S, A, H. Masked: random unavailable actions and impossible next states; each state keeps one of both."""
+    num_states, num_actions, horizon = sizes
+    rng = np.random.default_rng(seed)
+    kernel_steps, signal_steps = (horizon if per_step else 1), (horizon if step_signals else 1)
+    pair = (num_states, num_actions)
+    available, support = np.ones(pair, np.bool_), np.ones((kernel_steps, *pair, num_states), np.bool_)
+    if masked:
+        available = rng.random(pair) < 0.6
+        available[np.arange(num_states), rng.integers(num_actions, size=num_states)] = True
+        support = rng.random(support.shape) < 0.6
+        np.put_along_axis(support, rng.integers(num_states, size=(*support.shape[:-1], 1)), values=True, axis=-1)
+    weights = np.where(support, rng.gamma(0.5, size=support.shape) + 1e-9, 0.0)
+    signals = rng.random((1 + num_constraints, signal_steps, *pair))
+    if binary_costs:
+        signals[1:] = rng.random(signals[1:].shape) < 0.4
+    budgets = horizon * (0.7 + 0.25 * rng.random(num_constraints))
+    start = rng.dirichlet(np.ones(num_states))
+    spec = CmdpSpec(
+        num_states=num_states,
+        num_actions=num_actions,
+        horizon=horizon,
+        reward=signals[0] if step_signals else signals[0, 0],
+        constraints=[
+            Constraint(f"cost-{i}", table if step_signals else table[0], tau, 0.3 * tau, learned=learned)
+            for i, (table, tau) in enumerate(zip(signals[1:], budgets.tolist(), strict=True))
+        ],
+        reward_learned=learned,
+        initial_distribution=start,
+        available_actions=available,
+        support=support if per_step else support[0],
+        stationary=not per_step,
+    )
+    return Case(spec, weights / weights.sum(axis=-1, keepdims=True))
+
+
+def deterministic_policies(spec: CmdpSpec) -> Iterator[NDArray[np.int32]]:
+    """Every deterministic policy [H, S] of available actions."""
+    choices = [np.flatnonzero(row).tolist() for row in spec.available_actions] * spec.horizon
+    for actions in itertools.product(*choices):
+        yield np.array(actions, np.int32).reshape(spec.horizon, spec.num_states)
+
+
+def forward_totals(spec: CmdpSpec, p: Floats, policy: NDArray[np.int32]) -> Floats:
+    """[1+M]: expected sums of the signals, by pushing the distribution of the state forward."""
+    states = np.arange(spec.num_states)
+    reached, totals = spec.initial_distribution, np.zeros(1 + spec.num_constraints)
+    for h, actions in enumerate(policy):
+        totals = totals + spec.signals[:, h % spec.signals.shape[1], states, actions] @ reached
+        reached = reached @ p[h % len(p), states, actions]
+    return totals
+
+
+@pytest.fixture(scope="session")
+def make_case() -> Callable[..., Case]:
+    return random_case
+
+
+@pytest.fixture(scope="session")
+def all_policies() -> Callable[[CmdpSpec], Iterator[NDArray[np.int32]]]:
+    return deterministic_policies
+
+
+@pytest.fixture(scope="session")
+def totals_of() -> Callable[[CmdpSpec, Floats, NDArray[np.int32]], Floats]:
+    return forward_totals
+
+
+@pytest.fixture(scope="session")
+def two_constraints() -> CmdpSpec:
+    """The streaming buffer with a second budget, on the slow service."""
+    cost = np.tile([1.0, 0.0], (10, 1))
+    return CmdpSpec(
+        num_states=10,
+        num_actions=2,
+        horizon=10,
+        reward=np.repeat(np.arange(10) > 0, 2).reshape(10, 2),
+        constraints=[Constraint("fast", cost, 5.0, 1.0), Constraint("slow", 1 - cost, 9.0, 2.0)],
+    )
+
+
+@pytest.fixture(scope="session")
+def named_case(two_constraints: CmdpSpec) -> Callable[[str], Case]:
+    """A preset with its true kernel, or one of the other kinds of problem."""
+
+    def find(name: str) -> Case:
+        if name in KERNELS:
+            return Case(preset(name), KERNELS[name]()[None])
+        if name == "two-constraints":
+            return Case(two_constraints, KERNELS["streaming-buffer"]()[None])
+        return random_case(
+            8, (4, 3, 5), **{"per-step": {"per_step": True, "step_signals": True}, "masked": {"masked": True}}[name]
+        )
+
+    return find

@@ -1,0 +1,268 @@
+"""Bit flips, cuts and lost sectors all over a small database: the exact state, or a refusal that says so. Never anything else.
+
+An agent is exact if everything that is kept of it is as it was, open episodes included. A whole store that refuses to open is
+an answer too. What must never be: another state, a blank agent, or an agent that nobody mentions any more.
+"""
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from safe_psrl_proto.v1 import control_pb2, model_pb2
+from safe_psrl_server.config import Limits, SnapshotPolicy
+from safe_psrl_server.errors import DataLossError
+from safe_psrl_server.host import AgentHost
+from safe_psrl_server.snapshot import snapshot_of
+from safe_psrl_server.store import StoreError
+from safe_psrl_server.store.sqlite import FILE, SqliteStore
+
+WAL = f"{FILE}-wal"
+Damage = Callable[[bytearray], None]
+
+
+class Image(NamedTuple):
+    """The files of a store, and what they must give."""
+
+    files: dict[str, bytes]
+    states: dict[str, bytes]  # by agent; deleted ones are not among them
+
+
+def state_of(host: AgentHost, name: str) -> bytes:
+    return snapshot_of(host.record(name)).SerializeToString(deterministic=True)
+
+
+async def play(bench: Any, name: str, episodes: int, steps: int) -> None:
+    """Whole episodes, and of the last one only `steps`."""
+    for k in range(episodes):
+        started = await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent=name, state=0))
+        for step in range(3 if k < episodes - 1 else steps):
+            moved = control_pb2.Transition(state=0, action=1, next_state=0)
+            report = control_pb2.ReportTransitionRequest(agent=name, episode=started.episode, step=step, transition=moved)
+            await bench.commands.report(report, wants_action=False)
+
+
+async def fill(bench: Any, spec: model_pb2.AgentSpec) -> dict[str, bytes]:
+    """Agents with two snapshots, with one, with none, and one that was deleted; a name that looks like a number."""
+    for name in ("alpha", "7", "beta", "gone", "omega"):
+        await bench.commands.create(name, spec)
+        await play(bench, name, 2, 2)
+    await bench.host.snapshot("alpha")
+    for name in ("alpha", "beta"):
+        await bench.commands.end_episode(control_pb2.EndEpisodeRequest(agent=name, episode=2))
+        await play(bench, name, 2, 1)
+        await bench.host.snapshot(name)
+    await bench.commands.delete("gone")
+    await bench.commands.pause("omega", "night")
+    return {name: state_of(bench.host, name) for name in ("alpha", "7", "beta", "omega")}
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {name: (directory / name).read_bytes() for name in (FILE, WAL, "commits") if (directory / name).exists()}
+
+
+@pytest.fixture(scope="module")
+def images(
+    tmp_path_factory: pytest.TempPathFactory, make_bench: Callable[..., Any], make_spec: Callable[..., model_pb2.AgentSpec]
+) -> dict[str, Image]:
+    """A database as a clean stop leaves it; one as a crash does, all in its log; and one of which half is in the log."""
+
+    async def build() -> dict[str, Image]:
+        directory = tmp_path_factory.mktemp("image") / "data"
+        bench = await make_bench(SqliteStore(directory)).open()
+        states = await fill(bench, make_spec())
+        crashed = files_of(directory)
+        assert len(crashed[WAL]) > 20_000
+        bench.store._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        await bench.store._submit(lambda db: db.execute("UPDATE events SET version = version"))
+        halved = files_of(directory)
+        await bench.close()
+        clean = files_of(directory)
+        assert WAL not in clean
+        return {"clean": Image(clean, states), "crashed": Image(crashed, states), "halved": Image(halved, states)}
+
+    return asyncio.run(build())
+
+
+async def outcomes(directory: Path, image: Image) -> Iterator[str]:
+    """What came of the store in `directory`, agent by agent. Fails for all that must not be."""
+    store = SqliteStore(directory)
+    host = AgentHost(store, Limits(), SnapshotPolicy())
+    try:
+        await store.open()
+        await host.recover()
+    except StoreError as error:
+        assert str(error)
+        assert "\n" not in str(error)
+        return iter(["refused"])
+    finally:
+        await store.close()
+    host.ready = True
+    found = {agent.name: agent for agent in host.hosted()}
+    told = []
+    for name, state in image.states.items():
+        assert name in found, f"{name} is not mentioned any more"
+        if found[name].record is None:
+            with pytest.raises(DataLossError):
+                host.record(name)
+            told.append("quarantined")
+        else:
+            assert state_of(host, name) == state, f"{name} is not what it was"
+            told.append("exact")
+    for name in found.keys() - image.states.keys():
+        assert found[name].record is None, f"{name} was never there, or was deleted"
+    return iter(told)
+
+
+def survey(directory: Path, image: Image, file: str, damages: Iterable[tuple[str, Damage]]) -> Counter[str]:
+    """Every damage on a fresh copy; how often each outcome came."""
+
+    async def run() -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for i, (label, damage) in enumerate(damages):
+            place = directory / str(i)
+            place.mkdir()
+            for name, content in image.files.items():
+                changed = bytearray(content)
+                if name == file:
+                    damage(changed)
+                (place / name).write_bytes(changed)
+            try:
+                counts.update(await outcomes(place, image))
+            except BaseException as error:
+                error.add_note(f"{file}: {label}")
+                raise
+            shutil.rmtree(place)
+        return counts
+
+    return asyncio.run(run())
+
+
+def flip(position: int, bit: int) -> tuple[str, Damage]:
+    def damage(content: bytearray) -> None:
+        content[position] ^= 1 << bit
+
+    return f"bit {bit} of byte {position} flipped", damage
+
+
+def cut(length: int) -> tuple[str, Damage]:
+    def damage(content: bytearray) -> None:
+        del content[length:]
+
+    return f"cut to {length} bytes", damage
+
+
+def zero(start: int, length: int) -> tuple[str, Damage]:
+    def damage(content: bytearray) -> None:
+        content[start : start + length] = bytes(len(content[start : start + length]))
+
+    return f"{length} bytes from {start} lost", damage
+
+
+def flips(size: int, stride: int, offset: int = 0) -> Iterator[tuple[str, Damage]]:
+    """Every `stride`-th byte, another bit each time."""
+    return (flip(position, (position // stride) % 8) for position in range(offset, size, stride))
+
+
+@pytest.mark.parametrize("kind", ["clean", "crashed", "halved"])
+def test_undamaged_images_give_the_exact_state(tmp_path: Path, images: dict[str, Image], kind: str) -> None:
+    """The images are good, so whatever the other tests find comes from the damage."""
+    assert survey(tmp_path, images[kind], "", [("untouched", lambda _: None)]) == {"exact": 4}
+
+
+@pytest.mark.parametrize("offset", [0, 101])
+def test_flipped_bits_of_the_database(tmp_path: Path, images: dict[str, Image], offset: int) -> None:
+    """Anywhere in the file: header, schema, trees, events, snapshots, unused space."""
+    image = images["clean"]
+    counts = survey(tmp_path, image, FILE, flips(len(image.files[FILE]), 211, offset))
+    assert counts["exact"] > 100
+    assert counts["quarantined"]
+
+
+def test_flipped_bits_of_the_header_and_the_schema(tmp_path: Path, images: dict[str, Image]) -> None:
+    """The first page decides how all others are read: the header and the tail, where the tables are declared."""
+    image = images["clean"]
+    used = image.files[FILE][:4096].index(b"table", 108) - 20
+    damages = [*flips(108, 3), *flips(4096, 5, used)]
+    counts = survey(tmp_path, image, FILE, damages)
+    assert counts["refused"] > 20
+
+
+def test_a_database_that_was_cut_off(tmp_path: Path, images: dict[str, Image]) -> None:
+    """To any length, none included."""
+    image = images["clean"]
+    size = len(image.files[FILE])
+    lengths = sorted({0, 1, 15, 16, 99, 100, 512, size - 1, *range(0, size, 1024)})
+    counts = survey(tmp_path, image, FILE, [cut(length) for length in lengths])
+    assert counts["quarantined"]
+    assert counts["refused"] > 10
+
+
+def test_lost_sectors_of_the_database(tmp_path: Path, images: dict[str, Image]) -> None:
+    """512 bytes that read as zeros."""
+    image = images["clean"]
+    counts = survey(tmp_path, image, FILE, [zero(start, 512) for start in range(0, len(image.files[FILE]), 512)])
+    assert counts["quarantined"] > 5
+    assert counts["exact"] > 5
+
+
+@pytest.mark.parametrize("kind", ["crashed", "halved"])
+def test_flipped_bits_of_the_log(tmp_path: Path, images: dict[str, Image], kind: str) -> None:
+    """SQLite drops a log from its first broken frame on; commits that were acknowledged are then missed, and counted."""
+    image = images[kind]
+    size = len(image.files[WAL])
+    damages = [*flips(32, 3), *flips(size, size // 110 | 1, 32)]
+    counts = survey(tmp_path, image, WAL, damages)
+    assert counts["refused"] > 50
+
+
+@pytest.mark.parametrize("kind", ["crashed", "halved"])
+def test_a_log_that_was_cut_off(tmp_path: Path, images: dict[str, Image], kind: str) -> None:
+    """At any length below the whole one something acknowledged is missing: the store does not open without it."""
+    image = images[kind]
+    size = len(image.files[WAL])
+    lengths = sorted({0, 1, 31, 32, 33, 4151, 4152, size - 1, *range(0, size, size // 60)})
+    counts = survey(tmp_path, image, WAL, [cut(length) for length in lengths if length < size])
+    assert set(counts) == {"refused"}
+
+
+@pytest.mark.parametrize("kind", ["clean", "crashed"])
+def test_a_damaged_count_of_commits(tmp_path: Path, images: dict[str, Image], kind: str) -> None:
+    """Any byte of it, any length: it can only ask for too much, or for nothing."""
+    image = images[kind]
+    size = len(image.files["commits"])
+    damages = [*(flip(position, bit) for position in range(size) for bit in (0, 3, 6)), *(cut(n) for n in range(0, size, 4))]
+    counts = survey(tmp_path, image, "commits", damages)
+    assert set(counts) <= {"exact", "refused"}
+    assert counts["exact"]
+
+
+def test_flipped_bits_under_the_log(tmp_path: Path, images: dict[str, Image]) -> None:
+    """The main file while its log is live."""
+    image = images["halved"]
+    counts = survey(tmp_path, image, FILE, flips(len(image.files[FILE]), 997))
+    assert counts["exact"] > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_flipped_bits_of_the_database_everywhere(tmp_path: Path, images: dict[str, Image], part: int) -> None:
+    """As above, a thousand positions each."""
+    image = images["clean"]
+    size = len(image.files[FILE])
+    stride = size // 1000 | 1
+    counts = survey(tmp_path, image, FILE, flips(size, stride, part * (stride // 4)))
+    assert counts["exact"] > 500
+
+
+@pytest.mark.slow
+def test_flipped_bits_of_the_log_everywhere(tmp_path: Path, images: dict[str, Image]) -> None:
+    """As above, a thousand positions."""
+    image = images["crashed"]
+    size = len(image.files[WAL])
+    counts = survey(tmp_path, image, WAL, flips(size, size // 1000 | 1, 1))
+    assert counts["refused"] > 500

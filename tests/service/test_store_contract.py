@@ -1,0 +1,120 @@
+"""What every event store promises, whatever it is made of."""
+
+import asyncio
+
+import pytest
+
+from safe_psrl_server.store import EventStore, StoredStream, VersionConflictError, open_store
+from safe_psrl_server.store.interface import StoreError
+
+
+async def test_an_unknown_agent_is_an_empty_stream(store: EventStore) -> None:
+    """Version 0, nothing in it, and not listed."""
+    assert await store.load("nobody") == StoredStream(None, [], 0)
+    assert await store.agents() == []
+
+
+async def test_events_come_back_as_they_were_appended(store: EventStore) -> None:
+    """In order, byte for byte; versions count events."""
+    assert await store.append("a", 0, [b"one", b"two"]) == 2
+    assert await store.append("a", 2, [b"", b"\x00\xff"]) == 4
+    assert await store.load("a") == StoredStream(None, [b"one", b"two", b"", b"\x00\xff"], 4)
+
+
+@pytest.mark.parametrize("expected", [0, 1, 3, 99])
+async def test_an_append_elsewhere_than_at_the_end_changes_nothing(store: EventStore, expected: int) -> None:
+    """Compare-and-append: somebody else came first, or the caller is ahead of what is stored."""
+    await store.append("a", 0, [b"one", b"two"])
+    with pytest.raises(VersionConflictError, match=f"at version 2, not {expected}"):
+        await store.append("a", expected, [b"three"])
+    assert await store.load("a") == StoredStream(None, [b"one", b"two"], 2)
+    assert await store.append("a", 2, [b"three"]) == 3
+
+
+async def test_a_conflict_of_a_new_agent_leaves_no_trace(store: EventStore) -> None:
+    """A refused first append does not make the agent known."""
+    with pytest.raises(VersionConflictError):
+        await store.append("a", 1, [b"x"])
+    assert await store.agents() == []
+
+
+async def test_an_empty_append_changes_nothing(store: EventStore) -> None:
+    """It only compares; the agent does not come into being."""
+    assert await store.append("a", 0, []) == 0
+    assert await store.agents() == []
+    await store.append("a", 0, [b"one"])
+    assert await store.append("a", 1, []) == 1
+    with pytest.raises(VersionConflictError):
+        await store.append("a", 0, [])
+
+
+async def test_agents_are_listed_by_name(store: EventStore) -> None:
+    """Sorted as text, whatever they look like."""
+    names = ["b", "a/9", "a/10", "7", "Z"]
+    for name in names:
+        await store.append(name, 0, [b"x"])
+    assert await store.agents() == sorted(names)
+
+
+async def test_streams_do_not_touch_each_other(store: EventStore) -> None:
+    """Versions and events are each agent's own."""
+    await store.append("a", 0, [b"a1", b"a2"])
+    await store.append("b", 0, [b"b1"])
+    assert (await store.load("b")) == StoredStream(None, [b"b1"], 1)
+    assert (await store.load("a")).version == 2
+
+
+async def test_a_snapshot_shortens_what_is_loaded(store: EventStore) -> None:
+    """The snapshot and the events after it; appending goes on where it was."""
+    await store.append("a", 0, [b"1", b"2", b"3"])
+    await store.save_snapshot("a", 2, b"two")
+    assert await store.load("a") == StoredStream(b"two", [b"3"], 3)
+    assert await store.append("a", 3, [b"4"]) == 4
+    assert await store.load("a") == StoredStream(b"two", [b"3", b"4"], 4)
+    await store.save_snapshot("a", 4, b"four")
+    assert await store.load("a") == StoredStream(b"four", [], 4)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_snapshot_that_is_not_newer_is_ignored(store: EventStore, version: int) -> None:
+    """Two snapshots may overtake each other; the newest stays."""
+    await store.append("a", 0, [b"1", b"2", b"3"])
+    await store.save_snapshot("a", 2, b"two")
+    await store.save_snapshot("a", version, b"late")
+    assert await store.load("a") == StoredStream(b"two", [b"3"], 3)
+
+
+async def test_racing_appends_have_one_winner(store: EventStore) -> None:
+    """Of many that expect the same version exactly one gets in."""
+    outcomes = await asyncio.gather(*(store.append("a", 0, [b"%d" % i]) for i in range(50)), return_exceptions=True)
+    winners = [i for i, outcome in enumerate(outcomes) if outcome == 1]
+    assert len(winners) == 1
+    assert sum(isinstance(outcome, VersionConflictError) for outcome in outcomes) == 49
+    assert (await store.load("a")).events == [b"%d" % winners[0]]
+
+
+async def test_many_appends_at_once_are_all_kept_in_order(store: EventStore) -> None:
+    """Appends of many agents may share a commit; each gets its own answer, and each stream its own order."""
+
+    async def fill(name: str) -> None:
+        for version in range(20):
+            assert await store.append(name, version, [b"%s %d" % (name.encode(), version)]) == version + 1
+
+    names = [f"agent-{i:02d}" for i in range(30)]
+    await asyncio.gather(*map(fill, names))
+    assert await store.agents() == names
+    for name in names:
+        assert (await store.load(name)).events == [b"%s %d" % (name.encode(), i) for i in range(20)]
+
+
+async def test_a_healthy_store_has_not_failed(store: EventStore) -> None:
+    """The future that tells of a failed commit stays open."""
+    await store.append("a", 0, [b"x"])
+    assert not store.failure.done()
+
+
+@pytest.mark.parametrize("address", ["", "memory", "memory:x", "sqlite:", "sqlite", "postgres:x", "data"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    """In one line that says what to write."""
+    with pytest.raises(StoreError, match=r"write sqlite:DIRECTORY or memory:$"):
+        open_store(address)

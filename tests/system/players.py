@@ -1,0 +1,241 @@
+"""Clients that keep books: what they played, and what an uninterrupted run of the library would have played."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from server_process import ServerProcess, insist
+
+from safe_psrl import CmdpSpec, Constraint, SafePsrl, Transition, act, settle
+from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
+from safe_psrl_server.conversion import cmdp_to_message, unpack
+from safe_psrl_testbed import scenario_named
+from safe_psrl_testbed.environment import TabularEnvironment
+
+NewEnvironment = Callable[[], TabularEnvironment]
+
+
+class AcknowledgedLossError(AssertionError):
+    """The server does not know any more what it had acknowledged, or knows it twice."""
+
+
+@dataclass
+class Books:
+    """What was played and learned, counted by whoever played."""
+
+    counts: NDArray[np.int64]  # [L, S, A, S], acknowledged transitions
+    actions: list[int] = field(default_factory=list)  # every action that was played
+    dual_variables: list[list[float]] = field(default_factory=list)  # after the start of each episode
+    rewards: list[float] = field(default_factory=list)  # of each completed episode
+    repeats: int = 0  # calls whose reply was lost, but not their effect
+
+    def enter(self, step: int, state: int, action: int, next_state: int) -> None:
+        self.counts[step % len(self.counts), state, action, next_state] += 1
+
+
+def empty_books(spec: CmdpSpec) -> Books:
+    return Books(np.zeros(spec.dirichlet_prior.shape, np.int64))
+
+
+class Player:
+    """One environment, played by one agent through raw stubs. Every call is repeated until it is acknowledged."""
+
+    def __init__(
+        self,
+        server: ServerProcess,
+        agent: str,
+        new_environment: NewEnvironment,
+        seed: int = 0,
+        acknowledged: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.server = server
+        self.agent = agent
+        self.new_environment = new_environment
+        self.seed = seed
+        self._environment = new_environment()
+        self._spec = self._environment.spec
+        self._acknowledged = acknowledged
+        self.books = empty_books(self._spec)
+
+    def create(self) -> None:
+        definition = model_pb2.AgentSpec(cmdp=cmdp_to_message(self._spec), seed=self.seed)
+        self.call(self.server.admin.CreateAgent, admin_pb2.CreateAgentRequest(agent=self.agent, spec=definition))
+
+    def play_episode(self) -> None:
+        state, number, books = self._environment.reset(), len(self.books.rewards) + 1, self.books
+        request = control_pb2.StartEpisodeRequest(agent=self.agent, request_id=f"{self.agent}-{number}", state=state)
+        started = self.call(self.server.control.StartEpisode, request)
+        self.check(started.episode == number, f"episode {number} was begun as {started.episode}")
+        books.dual_variables.append(list(started.dual_variables))
+        action, reward = started.action, 0.0
+        for step in range(self._spec.horizon):
+            books.actions.append(action)
+            seen = self._environment.step(action)
+            transition = control_pb2.Transition(
+                state=state, action=action, next_state=seen.next_state, reward=seen.reward, costs=seen.costs
+            )
+            next_action = self.report(number, step, transition)
+            books.enter(step, state, action, seen.next_state)
+            state, action, reward = seen.next_state, next_action, reward + seen.reward
+        books.rewards.append(reward)
+
+    def report(self, episode: int, step: int, transition: control_pb2.Transition) -> int:
+        """Report a step and return the next action, if there is one."""
+        request = control_pb2.StepRequest(agent=self.agent, episode=episode, step=step, transition=transition)
+        reply = self.call(self.server.control.Step, request)
+        self.note(reply, episode, step)
+        return reply.action
+
+    def note(self, reply: Any, episode: int, step: int) -> None:
+        self.check((reply.episode, reply.step) == (episode, step), "a step was entered elsewhere")
+        self.check(reply.episode_done == (step == self._spec.horizon - 1), "an episode ended at the wrong step")
+        self.books.repeats += reply.duplicate
+
+    def call(self, method: Callable[..., Any], request: Any) -> Any:
+        try:
+            reply = insist(method, request)
+        except grpc.RpcError as error:
+            raise AcknowledgedLossError(f"{self.agent}: {error.code().name}: {error.details()}") from error
+        self._acknowledged()
+        return reply
+
+    def check(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise AcknowledgedLossError(f"{self.agent}: {otherwise}")
+
+
+class TwoCallPlayer(Player):
+    """The same with ReportTransition and GetAction instead of Step."""
+
+    def report(self, episode: int, step: int, transition: control_pb2.Transition) -> int:
+        request = control_pb2.ReportTransitionRequest(agent=self.agent, episode=episode, step=step, transition=transition)
+        reply = self.call(self.server.control.ReportTransition, request)
+        self.note(reply, episode, step)
+        if reply.episode_done:
+            return 0
+        question = control_pb2.GetActionRequest(agent=self.agent, state=transition.next_state, episode=episode, step=step + 1)
+        action: int = self.call(self.server.control.GetAction, question).action
+        return action
+
+
+class BookkeepingAgent:
+    """An agent of the client library, with books of what it was asked and told."""
+
+    def __init__(self, agent: Any, spec: CmdpSpec) -> None:
+        self.books = empty_books(spec)
+        self._agent = agent
+        self._step = 0
+
+    def begin(self, state: int) -> int:
+        self._step = 0
+        return self._played(self._agent.begin(state))
+
+    def step(
+        self,
+        state: int,
+        action: int,
+        next_state: int,
+        reward: float | None = None,
+        costs: Sequence[float] = (),
+        terminal: bool = False,
+    ) -> int | None:
+        next_action = self._agent.step(state, action, next_state, reward, costs, terminal)
+        self.books.enter(self._step, state, action, next_state)
+        self._step += 1
+        return None if next_action is None else self._played(next_action)
+
+    def finish(self) -> None:
+        self._agent.finish()
+
+    def abandon(self) -> None:
+        self._agent.abandon()
+
+    def _played(self, action: int) -> int:
+        self.books.actions.append(action)
+        return action
+
+
+def uninterrupted(new_environment: NewEnvironment, seed: int, episodes: int) -> Books:
+    """The books of the library alone, with the same seeds."""
+    environment = new_environment()
+    books, learner = empty_books(environment.spec), SafePsrl(environment.spec, seed=seed)
+    memory = learner.initial_state()
+    for _ in range(episodes):
+        state, reward = environment.reset(), 0.0
+        memory, plan = learner.start_episode(memory)
+        books.dual_variables.append(plan.next_dual_variables.tolist())
+        for step in range(environment.spec.horizon):
+            action = act(plan, step, state)
+            books.actions.append(action)
+            seen = environment.step(action)
+            memory = learner.observe(memory, Transition(step, state, action, seen.next_state, seen.reward, seen.costs))
+            state, reward = seen.next_state, reward + seen.reward
+        books.rewards.append(reward)
+    books.counts += settle(memory).transition_counts
+    return books
+
+
+def check_books(server: ServerProcess, agent: str, books: Books, oracle: Books) -> None:
+    """Raise `AcknowledgedLossError` unless each acknowledged step is known once and all went as in an uninterrupted run."""
+    status = insist(server.admin.GetAgent, admin_pb2.GetAgentRequest(agent=agent)).status
+    posterior = insist(server.admin.GetPosterior, admin_pb2.GetPosteriorRequest(agent=agent))
+    stored = insist(server.admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent=agent))
+    duals = [constraint.dual_variable for constraint in status.constraints]
+    findings = {
+        "the posterior is what was acknowledged": np.array_equal(unpack(posterior.transition_counts), books.counts),
+        "the number of transitions is right": status.transitions == books.counts.sum(),
+        "the number of episodes is right": status.completed_episodes == status.episode == len(oracle.rewards),
+        "the sum of rewards is right": status.cumulative_reward == pytest.approx(sum(oracle.rewards)),
+        "the store gives what is served": stored.ok and stored.state_digest == status.state_digest,
+        "the counts are an uninterrupted run's": np.array_equal(books.counts, oracle.counts),
+        "the actions are an uninterrupted run's": books.actions == oracle.actions,
+        "the dual variables are an uninterrupted run's": duals == oracle.dual_variables[-1],
+        "so they were all the time": books.dual_variables in ([], oracle.dual_variables),
+    }
+    wrong = [finding for finding, holds in findings.items() if not holds]
+    if wrong:
+        raise AcknowledgedLossError(f"{agent}: it is not so that {', that '.join(wrong)}")
+
+
+def check_player(player: Player) -> None:
+    oracle = uninterrupted(player.new_environment, player.seed, len(player.books.rewards))
+    check_books(player.server, player.agent, player.books, oracle)
+
+
+def streaming_buffer() -> TabularEnvironment:
+    return scenario_named("streaming-buffer").environment()
+
+
+def learned_signals() -> TabularEnvironment:
+    """Two constraints; the reward and one of the costs must be learned from noise."""
+    chosen = np.random.default_rng(3)
+    states, actions, horizon = 5, 3, 7
+    spec = CmdpSpec(
+        num_states=states,
+        num_actions=actions,
+        horizon=horizon,
+        reward=chosen.random((states, actions)),
+        reward_learned=True,
+        constraints=[
+            Constraint("known", chosen.random((states, actions)), 4.0, 3.0),
+            Constraint("learned", chosen.random((states, actions)), 5.0, 4.0, learned=True),
+        ],
+    )
+    return TabularEnvironment(spec, chosen.dirichlet(np.ones(states), size=(states, actions)), noisy=True)
+
+
+def thinker(num_states: int, num_actions: int, horizon: int, draws: int) -> model_pb2.AgentSpec:
+    """An agent whose plans take `draws` kernels each, as none can satisfy its constraint."""
+    everywhere = np.ones((num_states, num_actions))
+    spec = CmdpSpec(
+        num_states=num_states,
+        num_actions=num_actions,
+        horizon=horizon,
+        reward=everywhere,
+        constraints=[Constraint("toll", everywhere, horizon / 2, 0.0)],
+    )
+    return model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), options=model_pb2.SafePsrlOptions(max_kernel_draws=draws))

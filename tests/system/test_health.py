@@ -1,0 +1,105 @@
+"""What the server says of itself, over gRPC and HTTP, while it starts and afterwards."""
+
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+from players import Player, streaming_buffer
+from server_process import NOT_SERVING, SERVING, START_SECONDS, ServerProcess, wait_until
+
+from safe_psrl_proto.v1 import admin_pb2, control_pb2
+
+NewServer = Callable[..., ServerProcess]
+SERVICES = ("", "safe_psrl.v1.ControlService", "safe_psrl.v1.AdminService")
+
+
+def http(server: ServerProcess, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{server.metrics}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def refused(method: Callable[..., object], request: object) -> grpc.StatusCode:
+    with pytest.raises(grpc.RpcError) as error:
+        method(request, timeout=10)
+    return error.value.code()
+
+
+def test_it_does_not_serve_until_it_has_recovered(new_server: NewServer) -> None:
+    server = new_server(metrics=True)
+    server.start()
+    player = Player(server, "buffer", streaming_buffer)
+    player.create()
+    player.play_episode()
+    server.kill()
+
+    server.spawn()
+    first = wait_until(lambda: server.health_of(""), START_SECONDS, "anybody answers")
+    assert first == NOT_SERVING
+    assert {server.health_of(service) for service in SERVICES} == {NOT_SERVING}
+    for method, request in (
+        (server.control.GetAction, control_pb2.GetActionRequest(agent="buffer")),
+        (server.control.StartEpisode, control_pb2.StartEpisodeRequest(agent="buffer")),
+        (server.admin.GetAgent, admin_pb2.GetAgentRequest(agent="buffer")),
+        (server.admin.ListAgents, admin_pb2.ListAgentsRequest()),
+        (server.admin.CreateAgent, admin_pb2.CreateAgentRequest(agent="other", preset="inventory")),
+    ):
+        assert refused(method, request) == grpc.StatusCode.UNAVAILABLE
+    assert http(server, "/healthz") == (503, "not ready\n")
+    assert server.health_of("") == NOT_SERVING, "it became ready while it was being asked"
+
+    server.wait_until_serving()
+    assert {server.health_of(service) for service in SERVICES} == {SERVING}
+    assert http(server, "/healthz") == (200, "ok\n")
+    assert server.admin.GetAgent(admin_pb2.GetAgentRequest(agent="buffer")).status.completed_episodes == 1
+
+
+def test_a_service_that_it_does_not_have(new_server: NewServer) -> None:
+    server = new_server()
+    server.start()
+    assert refused(server.health.Check, health_pb2.HealthCheckRequest(service="safe_psrl.v1.Nothing")) == (
+        grpc.StatusCode.NOT_FOUND
+    )
+
+
+def test_metrics_are_read_from_durable_state(new_server: NewServer) -> None:
+    """So that a kill resets none of them."""
+    server = new_server(metrics=True)
+    server.start()
+    player = Player(server, "buffer", streaming_buffer)
+    player.create()
+    for _ in range(3):
+        player.play_episode()
+    metrics = values_of(http(server, "/metrics"))
+    status = server.admin.GetAgent(admin_pb2.GetAgentRequest(agent="buffer")).status
+    (constraint,) = status.constraints
+    labels = f'{{agent="buffer",constraint="{constraint.name}"}}'
+    assert metrics['safe_psrl_episode_index{agent="buffer"}'] == 3
+    assert metrics[f"safe_psrl_dual_variable{labels}"] == player.books.dual_variables[-1][0]
+    assert metrics[f"safe_psrl_episode_cost{labels}"] == constraint.last_cost
+    assert metrics[f"safe_psrl_cost_budget{labels}"] == constraint.cost_budget
+    assert metrics["safe_psrl_quarantined_agents"] == 0
+    assert http(server, "/elsewhere")[0] == 404
+
+    server.kill()
+    server.start()
+    again = values_of(http(server, "/metrics"))
+    assert again["safe_psrl_recovery_seconds"] > 0
+    about_agents = [name for name in metrics if "agent=" in name]
+    assert [again[name] for name in about_agents] == [metrics[name] for name in about_agents]
+
+
+def values_of(answer: tuple[int, str]) -> dict[str, float]:
+    """A scrape as numbers by name and labels."""
+    code, text = answer
+    assert code == 200
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}

@@ -1,0 +1,58 @@
+"""A long plan of one agent does not keep the others waiting."""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from players import thinker
+from server_process import ServerProcess, show
+
+from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
+
+PLANS = 3
+
+
+def latencies_while(server: ServerProcess, going_on: Callable[[], bool], least: int = 1) -> list[float]:
+    """Seconds that each GetAction of the small agent took, one after the other."""
+    question, taken = control_pb2.GetActionRequest(agent="small", state=0), list[float]()
+    while going_on() or len(taken) < least:
+        began = time.perf_counter()
+        server.control.GetAction(question, timeout=60)
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(thinker(400, 4, 50, draws=4), id="large tables"),
+        pytest.param(thinker(20, 2, 10, draws=4000), id="small tables, many draws"),
+    ],
+)
+def test_a_long_plan_delays_nobody_else(new_server: Callable[..., ServerProcess], spec: model_pb2.AgentSpec) -> None:
+    server = new_server()
+    server.start()
+    server.admin.CreateAgent(admin_pb2.CreateAgentRequest(agent="small", preset="factored-toy"))
+    server.admin.CreateAgent(admin_pb2.CreateAgentRequest(agent="thinker", spec=spec))
+    alone = latencies_while(server, lambda: False, least=200)
+
+    plans: list[float] = []
+
+    def think() -> None:
+        for _ in range(PLANS):
+            server.control.StartEpisode(control_pb2.StartEpisodeRequest(agent="thinker", abandon_open=True), timeout=100)
+            status = server.admin.GetAgent(admin_pb2.GetAgentRequest(agent="thinker")).status
+            plans.append(status.plan_seconds)
+
+    thinking = threading.Thread(target=think, daemon=True)
+    thinking.start()
+    beside = latencies_while(server, thinking.is_alive)
+    assert len(plans) == PLANS
+    usual, longest = statistics.median(beside), max(beside)
+    show(f"a plan takes {statistics.median(plans):.2f} s")
+    show(f"an action alone: median {1e3 * statistics.median(alone):.2f} ms")
+    show(f"an action beside it: median {1e3 * usual:.2f} ms, longest {1e3 * longest:.0f} ms, of {len(beside)}")
+    assert usual < min(plans) / 10
+    assert longest < min(plans)

@@ -1,0 +1,127 @@
+"""How the server ends when it is told to, and how it says that it cannot start."""
+
+import signal
+import socket
+from collections.abc import Callable
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+from players import Player, check_player, streaming_buffer, thinker
+from server_process import NOT_SERVING, SERVING, ServerProcess
+
+from safe_psrl_proto.v1 import admin_pb2, control_pb2
+
+NewServer = Callable[..., ServerProcess]
+
+
+def refusal(server: ServerProcess) -> str:
+    """The one line with which it does not start."""
+    server.spawn()
+    assert server.wait() == 2
+    (line,) = server.log.splitlines()
+    assert line.startswith("safe-psrl: ")
+    return line
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_waits_for_calls_under_way_and_leaves_snapshots(new_server: NewServer, number: signal.Signals) -> None:
+    server = new_server(settings="drain_seconds = 100")
+    server.start()
+    player = Player(server, "buffer", streaming_buffer)
+    player.create()
+    for _ in range(3):
+        player.play_episode()
+    server.admin.CreateAgent(admin_pb2.CreateAgentRequest(agent="thinker", spec=thinker(300, 4, 50, draws=8)))
+    starting = control_pb2.StartEpisodeRequest(agent="thinker", request_id="only", with_policy=True)
+
+    thinking = server.control.StartEpisode.future(starting, timeout=100)
+    server.admin.GetAgent(admin_pb2.GetAgentRequest(agent="thinker"))  # behind it on the same connection
+    server.signal(number)
+    assert not thinking.done()
+    begun = thinking.result()
+    assert begun.episode == 1
+    assert server.wait(50) == 0
+    assert '"event": "stopped"' in server.log.splitlines()[-1]
+
+    server.start()
+    for agent in ("buffer", "thinker"):
+        found = server.admin.VerifyAgent(admin_pb2.VerifyAgentRequest(agent=agent))
+        assert (found.ok, found.events) == (True, 0), "events were read, so no snapshot was taken"
+    assert server.control.StartEpisode(starting) == begun
+    player.play_episode()
+    check_player(player)
+
+
+def test_those_who_watch_are_told_and_do_not_hold_it_up(new_server: NewServer) -> None:
+    """Health, and every stream that has no end of its own."""
+    server = new_server(settings="drain_seconds = 100")
+    server.start()
+    server.admin.CreateAgent(admin_pb2.CreateAgentRequest(agent="buffer", preset="streaming-buffer"))
+    health = server.health.Watch(health_pb2.HealthCheckRequest(service=""))
+    assert next(health).status == SERVING
+    agents = server.admin.WatchAgents(admin_pb2.WatchAgentsRequest(interval_seconds=60))
+    assert [status.agent for status in next(agents).agents] == ["buffer"]
+    server.signal(signal.SIGTERM)
+    assert next(health).status == NOT_SERVING
+    with pytest.raises(grpc.RpcError) as ended:
+        next(agents)
+    assert ended.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert server.wait(50) == 0
+
+
+def test_a_call_that_takes_longer_than_the_drain_is_given_up(new_server: NewServer) -> None:
+    server = new_server(settings="drain_seconds = 0.2")
+    server.start()
+    server.admin.CreateAgent(admin_pb2.CreateAgentRequest(agent="thinker", spec=thinker(300, 4, 50, draws=20)))
+    starting = control_pb2.StartEpisodeRequest(agent="thinker", request_id="only")
+    thinking = server.control.StartEpisode.future(starting, timeout=100)
+    server.admin.GetAgent(admin_pb2.GetAgentRequest(agent="thinker"))
+    server.signal(signal.SIGTERM)
+    assert isinstance(thinking.exception(), grpc.RpcError)
+    assert server.wait() == 0
+
+
+def test_a_second_server_in_the_same_directory_does_not_start(new_server: NewServer) -> None:
+    first, second = new_server(), new_server()
+    first.start()
+    second.store = first.store
+    line = refusal(second)
+    assert f"{first.data} is in use by process {first.running.pid}:" in line
+    first.admin.ListAgents(admin_pb2.ListAgentsRequest())
+
+
+def test_a_port_that_is_taken(new_server: NewServer) -> None:
+    server = new_server()
+    with socket.create_server(("127.0.0.1", int(server.target.rpartition(":")[2]))):
+        assert f"cannot listen on '{server.target}'" in refusal(server)
+    server.start()  # and nothing of the attempt stands in its way
+
+
+def test_a_port_for_metrics_that_is_taken(new_server: NewServer) -> None:
+    server = new_server(metrics=True)
+    with socket.create_server(("127.0.0.1", int(server.metrics.rpartition(":")[2]))):
+        assert f"metrics: cannot listen on {server.metrics}: Address already in use" in refusal(server)
+
+
+def test_a_directory_that_cannot_be_written_to(new_server: NewServer) -> None:
+    """By a name that no user may use, root neither: permissions would not stop root."""
+    server = new_server()
+    server.data.write_text("a file, not a directory", encoding="ascii")
+    assert f"the store in {server.data} cannot be opened for writing" in refusal(server)
+    server.store = "sqlite:/proc/self/fd/nowhere"
+    assert "the store in /proc/self/fd/nowhere cannot be opened for writing" in refusal(server)
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ("max_agents = 3", "max_agents: "),
+        ("[limits]\nmax_agent = 3", "limits.max_agent: "),
+        ("[limits]\nmax_agents = 0", "limits.max_agents: "),
+        ("listen = = 3", "config.toml: "),
+        ('[[agents]]\nname = "a"\npreset = "nowhere"', "agents: a: "),
+    ],
+)
+def test_a_wrong_configuration(new_server: NewServer, settings: str, part: str) -> None:
+    assert part in refusal(new_server(settings=settings))

@@ -1,0 +1,114 @@
+"""Every command and snippet of the README is run, and its table is what the experiment gives."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BIN = Path(sys.executable).parent
+SLOW = ("make demo", "safe-psrl experiment", "safe-psrl bench")
+MAY_MISS_ITS_BAR = "safe-psrl bench"  # a busy machine is no reason to fail: exit code 1 says that a bar was missed
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+
+
+def commands(block: str) -> list[str]:
+    return [line for line in block.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def shell_blocks() -> list[object]:
+    return [
+        pytest.param(
+            block, id=commands(block)[-1][:60], marks=[pytest.mark.slow] if any(word in block for word in SLOW) else []
+        )
+        for block in blocks("sh")
+        if commands(block) != ["make test"]
+    ]
+
+
+def run(command: str, directory: Path, activated: bool) -> subprocess.CompletedProcess[str]:
+    """As a newcomer would type it in a checkout, except that nothing is written there."""
+    environment = {**os.environ, "OUT": str(directory / "demo-results")}
+    if activated:
+        environment["PATH"] = f"{BIN}{os.pathsep}{environment['PATH']}"
+    where = ROOT if command.startswith("make ") else directory
+    return subprocess.run(
+        ["/bin/sh", "-c", command], cwd=where, env=environment, capture_output=True, text=True, check=False, timeout=500
+    )
+
+
+@pytest.mark.parametrize("block", shell_blocks())
+def test_the_commands_of_a_block_work(block: str, tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to(BIN.parent)
+    activated = False
+    for command in commands(block):
+        ended = run(command, tmp_path, activated)
+        allowed = {0, 1} if command.startswith(MAY_MISS_ITS_BAR) else {0}
+        assert ended.returncode in allowed, f"{command}\n{ended.stdout}\n{ended.stderr}"
+        assert "Traceback" not in ended.stderr
+        activated = activated or command == ". .venv/bin/activate"
+    if "make demo" in block:
+        assert list((tmp_path / "demo-results").glob("*.png"))
+    if "--json" in block:
+        assert all(json.loads(path.read_text(encoding="utf-8"))["results"] for path in tmp_path.glob("*.json"))
+    if "--episodes 400000" in block:
+        assert_the_table_is_true(json.loads((tmp_path / "results" / "summary.json").read_text(encoding="utf-8")))
+
+
+def assert_the_table_is_true(summary: dict[str, object]) -> None:
+    measured = summary["algorithms"]["safe-psrl"]
+    rows = {
+        "objective regret": "objective_regret",
+        "constraint regret": "constraint_regret",
+        "greatest constraint regret ever reached": "constraint_regret_max",
+        "episodes whose expected cost was above the budget": "violating_episodes",
+    }
+    for label, key in rows.items():
+        found = re.search(rf"^\| {label} \| (\S+) ± (\S+) \|$", README, flags=re.MULTILINE)
+        assert found, label
+        mean, std = (float(number.replace(",", "")) for number in found.groups())
+        assert mean == pytest.approx(measured[key]["mean"], rel=0.01, abs=0.06), label
+        assert std == pytest.approx(measured[key]["std"], rel=0.01, abs=0.6), label
+
+
+@pytest.mark.parametrize("snippet", blocks("python"))
+def test_the_snippets_run(snippet: str, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", snippet], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "fast steps expected" in ended.stdout
+
+
+def test_the_readme_has_what_is_tested_here() -> None:
+    """So that a change of its mark-up cannot empty these tests."""
+    assert len(blocks("sh")) >= 6
+    assert len(blocks("python")) >= 1
+    assert "make demo" in "".join(blocks("sh"))
+    assert README.count("```") == 2 * (len(blocks("sh")) + len(blocks("python")))
+
+
+def test_make_test_is_in_the_readme_and_is_what_ci_runs() -> None:
+    """These tests are part of it, so it is not run from here."""
+    assert ["make test"] in [commands(block) for block in blocks("sh")]
+    assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(([^)#]+)\)", README))
+def test_links_to_files_lead_somewhere(link: str) -> None:
+    assert link.startswith("https://") or (ROOT / link).exists()
+
+
+def test_the_directories_of_the_map_exist() -> None:
+    directories = re.findall(r"^\| `([a-z_/]+)` \|", README, flags=re.MULTILINE)
+    assert len(directories) >= 5
+    for directory in directories:
+        assert (ROOT / directory).is_dir(), directory

@@ -1,0 +1,160 @@
+"""The environment protocol, on environments whose kernel is known."""
+
+import numpy as np
+import pytest
+
+from safe_psrl import CmdpSpec, Constraint, SafePsrl, SimulatedRun, SpecError, Transition, act
+from safe_psrl_testbed import Environment, Outcome, TabularEnvironment, random_cmdp, scenario_named
+
+
+def play(environment: Environment, seed: int | None, action: int = 0) -> list[int]:
+    """The states of one episode in which `action` is always played."""
+    first = environment.reset(seed)
+    return [first, *(environment.step(action).next_state for _ in range(environment.spec.horizon))]
+
+
+def two_states(horizon: int, reward: float = 0.5, cost: float = 0.25, **options: object) -> CmdpSpec:
+    constraint = Constraint("cost", np.full((2, 1), cost), cost_budget=1.0, satisfiable_cost=0.5)
+    return CmdpSpec(
+        num_states=2, num_actions=1, horizon=horizon, reward=np.full((2, 1), reward), constraints=[constraint], **options
+    )
+
+
+def test_an_episode_lasts_exactly_the_horizon() -> None:
+    environment = scenario_named("streaming-buffer").environment()
+    environment.reset(1)
+    assert [environment.step(0).done for _ in range(10)] == [False] * 9 + [True]
+
+
+def test_the_same_seed_gives_the_same_episodes() -> None:
+    first, second = (scenario_named("streaming-buffer").environment() for _ in range(2))
+    assert [play(first, 7), play(first, None)] == [play(second, 7), play(second, None)]
+
+
+def test_a_seed_begins_again_whatever_was_played_before() -> None:
+    environment = scenario_named("streaming-buffer").environment()
+    expected = [play(environment, 7), play(environment, None)]
+    play(environment, 3)
+    environment.reset(7)
+    environment.step(1)  # an episode that is left in the middle
+    assert [play(environment, 7), play(environment, None)] == expected
+
+
+def test_reset_without_a_seed_goes_on_to_the_next_episode() -> None:
+    environment = scenario_named("streaming-buffer").environment()
+    episodes = [play(environment, 7), *(play(environment, None) for _ in range(4))]
+    assert len({tuple(states) for states in episodes}) > 1
+
+
+def test_seeds_differ() -> None:
+    environment = scenario_named("streaming-buffer").environment()
+    assert len({tuple(play(environment, seed)) for seed in range(5)}) > 1
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True])
+def test_a_seed_that_is_none_is_refused(seed: object) -> None:
+    with pytest.raises(SpecError, match=r"^seed = "):
+        scenario_named("factored-toy").environment().reset(seed)
+
+
+def test_a_step_after_the_end_is_refused() -> None:
+    environment = scenario_named("factored-toy").environment()
+    play(environment, 1)
+    with pytest.raises(SpecError, match=r"^action = 0: comes after the episode's end; reset the environment first$"):
+        environment.step(0)
+
+
+def test_a_step_before_the_first_reset_is_refused() -> None:
+    with pytest.raises(SpecError, match="reset the environment first"):
+        scenario_named("factored-toy").environment().step(0)
+
+
+def test_an_unavailable_action_is_refused_and_changes_nothing() -> None:
+    environment = scenario_named("inventory").environment()
+    environment.reset(1)
+    state = environment.step(5).next_state
+    assert state > 0
+    with pytest.raises(SpecError, match=rf"^action = 5: is not available in state {state}$"):
+        environment.step(5)
+    left = [environment.step(0) for _ in range(6)]
+    assert [outcome.done for outcome in left] == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize("action", [-1, 2, True, 0.0, None])
+def test_an_action_out_of_range_is_refused(action: object) -> None:
+    environment = scenario_named("streaming-buffer").environment()
+    environment.reset(1)
+    with pytest.raises(SpecError, match=r"^action = "):
+        environment.step(action)
+
+
+def test_signals_are_their_means_unless_noisy() -> None:
+    environment = scenario_named("factored-toy").environment()
+    environment.reset(1)
+    assert environment.step(1) == Outcome(next_state=1, reward=pytest.approx(1 / 3), costs=(1.0,), done=False)
+    assert environment.step(0) == Outcome(next_state=1, reward=0.0, costs=(0.0,), done=False)
+
+
+def test_noisy_signals_are_0_or_1_with_their_mean() -> None:
+    environment = TabularEnvironment(two_states(horizon=4000, reward=0.7), np.full((2, 1, 2), 0.5), noisy=True)
+    environment.reset(5)
+    seen = [environment.step(0) for _ in range(4000)]
+    rewards, costs = [outcome.reward for outcome in seen], [outcome.costs[0] for outcome in seen]
+    assert {*rewards, *costs} == {0.0, 1.0}
+    assert np.mean(rewards) == pytest.approx(0.7, abs=0.03)  # four standard deviations
+    assert np.mean(costs) == pytest.approx(0.25, abs=0.03)
+
+
+def test_next_states_come_as_often_as_the_kernel_says() -> None:
+    environment = TabularEnvironment(two_states(horizon=4000), [[[0.8, 0.2]], [[0.8, 0.2]]])
+    assert np.mean(play(environment, 3)[1:]) == pytest.approx(0.2, abs=0.026)
+
+
+def test_kernels_may_differ_by_step() -> None:
+    stay, leave = np.eye(2)[:, None], np.eye(2)[::-1, None]
+    environment = TabularEnvironment(two_states(horizon=3, stationary=False), np.array([stay, leave, stay]))
+    assert play(environment, 1) == [0, 0, 1, 1]
+
+
+def test_signals_may_differ_by_step() -> None:
+    spec = CmdpSpec(
+        num_states=1,
+        num_actions=1,
+        horizon=2,
+        reward=[[[0.25]], [[0.75]]],
+        constraints=[Constraint("cost", [[0.0]], cost_budget=1.0, satisfiable_cost=0.0)],
+    )
+    environment = TabularEnvironment(spec, [[[1.0]]])
+    environment.reset(1)
+    assert [environment.step(0).reward for _ in range(2)] == [0.25, 0.75]
+
+
+def test_the_first_state_follows_the_initial_distribution() -> None:
+    environment = TabularEnvironment(two_states(horizon=1, initial_distribution=[0.25, 0.75]), np.full((2, 1, 2), 0.5))
+    starts = [environment.reset(2), *(environment.reset() for _ in range(1999))]
+    assert np.mean(starts) == pytest.approx(0.75, abs=0.04)
+
+
+def test_a_kernel_that_is_none_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"^sum of transitions\[1\]\[0\] = 0\.9: must be 1$"):
+        TabularEnvironment(two_states(horizon=3), [[[0.5, 0.5]], [[0.5, 0.4]]])
+
+
+def test_a_learner_stepping_through_it_sees_the_world_of_a_compiled_run() -> None:
+    """Same seed, same counts and dual variables: experiments and environments are one world."""
+    spec, p = random_cmdp(4, 3, 5, seed=2)
+    learner = SafePsrl(spec, seed=11)
+    environment = TabularEnvironment(spec, p)
+    agent = learner.initial_state()
+    for k in range(30):
+        agent, plan = learner.start_episode(agent)
+        state = environment.reset(23 if k == 0 else None)
+        for step in range(spec.horizon):
+            action = act(plan, step, state)
+            outcome = environment.step(action)
+            agent = learner.observe(agent, Transition(step, state, action, outcome.next_state, outcome.reward, outcome.costs))
+            state = outcome.next_state
+    run = SimulatedRun(learner, p, environment_seed=23)
+    run.advance(30)
+    agent, _ = learner.start_episode(agent)
+    np.testing.assert_array_equal(agent.transition_counts, run.state.transition_counts)
