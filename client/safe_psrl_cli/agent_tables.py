@@ -1,4 +1,4 @@
-"""Agents' status for people to read."""
+"""Agents' status for people to read, at 80 columns."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,71 +11,80 @@ from rich.table import Table
 from safe_psrl_cli.connection import plain
 from safe_psrl_proto.v1 import admin_pb2
 
-COSTS = ("last\ncost", "\nbudget", "episodes\nover budget", "dual\nvariable")
 LEAST_NAME_WIDTH = 10
 
 
-def show_list(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
-    """A row for each agent and constraint; what is the agent's stands in its first row."""
-    if not statuses:
-        Console().print("no agents; safe-psrl agent create NAME --preset streaming-buffer makes one", highlight=False)
-        return
-    several = any(len(status.constraints) > 1 for status in statuses)
-    table = _table("\nagent", "\ncondition", *(["\nconstraint"] if several else []))
-    _add_numbers(table, "\nepisodes", "last\nreward", *COSTS)
-    for status in statuses:
-        about = [escape(status.agent), condition_of(status)]
-        sums = [f"{status.episode:,}", f"{status.last_reward:.3f}"]
-        for constraint in status.constraints or [admin_pb2.ConstraintStatus()]:
-            table.add_row(*about, *([escape(constraint.name)] if several else []), *sums, *constraint_cells(constraint))
-            about, sums = ["", ""], ["", ""]
-    Console().print(table)
-
-
-def show_status(status: admin_pb2.AgentStatus) -> None:
-    console = Console()
-    created = datetime.fromtimestamp(status.created_micros / 1e6, UTC)
-    reason = f" ({status.condition_reason})" if status.condition_reason else ""
-    lines = {
-        "agent": status.agent,
-        "condition": condition_of(status) + reason,
-        "created": f"{created:%Y-%m-%d %H:%M:%S} UTC",
-        "episodes": f"{status.episode:,} begun, {status.completed_episodes:,} completed, {len(status.open_episodes)} open",
-        "transitions": f"{status.transitions:,}, of which {status.overridden_actions:,} not with the proposed action",
-        "last reward": f"{status.last_reward:.6g} ({status.predicted_reward:.6g} predicted for the latest episode)",
-        "total reward": f"{status.cumulative_reward:.6g}",
-        "visited": f"{status.visited_ratio:.1%} of the pairs of state and action",
-        "version": f"{status.version:,} events",
-        "state digest": status.state_digest,
-    }
-    for label, text in lines.items():
-        console.print(f"{label:14}{text}", highlight=False, markup=False, soft_wrap=True)
-    table = _table("\nconstraint")
-    _add_numbers(table, *COSTS, "predicted\ncost", "\npessimism", "constraint\nregret")
-    for constraint in status.constraints:
-        more = [f"{constraint.predicted_cost:.3f}", f"{constraint.pessimism:.4g}", f"{constraint.constraint_regret:,.1f}"]
-        table.add_row(escape(constraint.name), *constraint_cells(constraint), *more)
-    console.print(table)
-
-
-def _table(*names: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in names:
-        table.add_column(heading, overflow="fold", min_width=LEAST_NAME_WIDTH)
+def table_of(title: str | None, name: str, *numbers: str) -> Table:
+    """A table with a column of names, which are folded rather than cut, and columns of numbers, which are neither."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column(name, overflow="fold", min_width=LEAST_NAME_WIDTH)
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 
-def _add_numbers(table: Table, *headings: str) -> None:
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+def show_list(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
+    """A row for each agent; if it has several constraints, a row for each of them below it."""
+    if not statuses:
+        Console().print("no agents; safe-psrl agent create NAME --preset streaming-buffer makes one", highlight=False)
+        return
+    numbers = ("\nepisodes", "last\nreward", "last\ncost", "\nbudget", "over\nbudget", "dual\nvariable")
+    table = table_of(None, "\nagent", "\ncondition", *numbers)
+    for status in statuses:
+        about = [escape(status.agent), condition_of(status), f"{status.episode:,}", f"{status.last_reward:.3f}"]
+        if len(status.constraints) == 1:
+            table.add_row(*about, *constraint_cells(status.constraints[0]))
+            continue
+        table.add_row(*about)
+        for constraint in status.constraints:
+            table.add_row(f"  {escape(constraint.name)}", "", "", "", *constraint_cells(constraint))
+    Console().print(table)
 
 
 def constraint_cells(constraint: admin_pb2.ConstraintStatus) -> list[str]:
     return [
         f"{constraint.last_cost:.3f}",
-        f"{constraint.cost_budget:g}",
+        f"{constraint.cost_budget:.4g}",
         f"{constraint.violations:,}",
-        f"{constraint.dual_variable:.3f}",
+        f"{constraint.dual_variable:,.2f}",
+    ]
+
+
+def show_status(status: admin_pb2.AgentStatus) -> None:
+    """A line for each quantity, first of the agent, then of each constraint."""
+    console = Console()
+    lines = agent_lines(status)
+    for constraint in status.constraints:
+        lines += [("", ""), ("constraint", constraint.name), *constraint_lines(constraint)]
+    for label, text in lines:
+        console.print(f"{label:16}{text}", highlight=False, markup=False, soft_wrap=True)
+
+
+def agent_lines(status: admin_pb2.AgentStatus) -> list[tuple[str, str]]:
+    created = datetime.fromtimestamp(status.created_micros / 1e6, UTC)
+    reason = f" ({status.condition_reason})" if status.condition_reason else ""
+    return [
+        ("agent", status.agent),
+        ("condition", condition_of(status) + reason),
+        ("created", f"{created:%Y-%m-%d %H:%M:%S} UTC"),
+        ("episodes", f"{status.episode:,} begun, {status.completed_episodes:,} completed, {len(status.open_episodes)} open"),
+        ("transitions", f"{status.transitions:,}, of which {status.overridden_actions:,} not with the proposed action"),
+        ("last reward", f"{status.last_reward:.6g}; {status.predicted_reward:.6g} predicted for the latest episode"),
+        ("total reward", f"{status.cumulative_reward:.6g}"),
+        ("visited", f"{status.visited_ratio:.1%} of the pairs of state and action"),
+        ("version", f"{status.version:,} events"),
+        ("state digest", status.state_digest),
+    ]
+
+
+def constraint_lines(constraint: admin_pb2.ConstraintStatus) -> list[tuple[str, str]]:
+    return [
+        ("  budget", f"{constraint.cost_budget:g}; {constraint.satisfiable_cost:g} is satisfiable"),
+        ("  last cost", f"{constraint.last_cost:.6g}; {constraint.predicted_cost:.6g} predicted for the latest episode"),
+        ("  over budget", f"{constraint.violations:,} episodes"),
+        ("  regret", f"{constraint.constraint_regret:.6g}; never above {constraint.constraint_regret_max:.6g}"),
+        ("  dual variable", f"{constraint.dual_variable:.6g}; cost price {constraint.cost_price:.6g}"),
+        ("  pessimism", f"{constraint.pessimism:.6g}"),
     ]
 
 

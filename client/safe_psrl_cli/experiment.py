@@ -19,7 +19,7 @@ def experiment(
         ),
     ],
     algorithms: Annotated[
-        str, typer.Option(metavar="NAMES", help="Separated by commas; `--algorithms list` explains them.")
+        str, typer.Option(metavar="NAMES", help="Separated by commas, or `all`; `--algorithms list` explains them.")
     ] = "safe-psrl",
     episodes: Annotated[int, typer.Option(metavar="N", help="Episodes of each run.")] = 20_000,
     seeds: Annotated[int, typer.Option(metavar="N", help="Runs of each algorithm, with seeds 1 to N.")] = 4,
@@ -29,6 +29,10 @@ def experiment(
     jobs: Annotated[
         int, typer.Option(metavar="N", min=1, help="Processes to run seeds in; the numbers do not depend on it.")
     ] = os.cpu_count() or 1,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Run on the Dask cluster of this scheduler, such as tcp://HOST:8786, instead."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,7 +45,8 @@ def experiment(
 ) -> None:
     """Learn in a simulated environment over several seeds; write regrets, a summary and figures like the paper's.
 
-    Ctrl-C stops early and still writes complete files of what was done.
+    Ctrl-C stops early and still writes complete files of what was done. The same command goes on from there, as it does
+    after a crash.
 
     Examples:
 
@@ -55,21 +60,22 @@ def experiment(
 
     from safe_psrl import warm_up  # noqa: PLC0415
     from safe_psrl_cli.progress import progress_bar  # noqa: PLC0415
-    from safe_psrl_experiments.algorithms import ALGORITHMS  # noqa: PLC0415
+    from safe_psrl_experiments.algorithms import ALGORITHMS, algorithms_named  # noqa: PLC0415
     from safe_psrl_experiments.experiment import Experiment, run_experiment  # noqa: PLC0415
 
     if algorithms == "list":
         for known in ALGORITHMS.values():
-            typer.echo(f"{known.name:20} {known.summary}")
+            told = f"; told beyond the data: {known.told}" if known.told else ""
+            typer.echo(f"{known.name:20} {known.summary}{told}")
         return
     parameters = _parameters(settings or [])
     with Console(stderr=True).status("preparing kernels (half a minute the first time)"):
-        plan = Experiment(environment, _names(algorithms), episodes, seeds, parameters)
+        plan = Experiment(environment, algorithms_named(algorithms), episodes, seeds, parameters)
         out.mkdir(parents=True, exist_ok=True)
         warm_up()
     with progress_bar("episodes") as progress:
         task = progress.add_task(environment, total=plan.total_episodes)
-        outcome = run_experiment(plan, out, jobs, lambda done: progress.advance(task, done))
+        outcome = run_experiment(plan, out, jobs, lambda done: progress.advance(task, done), scheduler)
         if outcome is not None and not outcome.summary["interrupted"]:
             progress.update(task, completed=plan.total_episodes)  # the last reports may still be on their way
     if outcome is None:
@@ -80,10 +86,6 @@ def experiment(
         _show(outcome.summary, plan.spec.constraint_names, [*outcome.files, *outcome.figures])
     if outcome.summary["interrupted"]:
         raise KeyboardInterrupt
-
-
-def _names(algorithms: str) -> list[str]:
-    return list(dict.fromkeys(name.strip() for name in algorithms.split(",") if name.strip()))
 
 
 def _parameters(settings: list[str]) -> dict[str, dict[str, Any]]:
@@ -138,4 +140,8 @@ def _spread(values: dict[str, Any]) -> str:
 
 
 def _number(value: float) -> str:
+    """At most six characters, so that a row fits a narrow terminal."""
+    for size, unit in ((1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if unit == 'k' else size):.{2 if unit == 'M' else 1}f}{unit}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"

@@ -1,6 +1,7 @@
 """The one command, `safe-psrl`. A subcommand is a file here; what it needs is imported when it runs."""
 
 import sys
+from importlib.metadata import version
 from typing import Annotated, NoReturn
 
 try:
@@ -36,15 +37,13 @@ app.add_typer(spec.app, name="spec")
 
 def _version(asked: bool) -> None:
     if asked:
-        from safe_psrl.version import __version__  # noqa: PLC0415
-
-        typer.echo(f"safe-psrl {__version__}")
+        typer.echo(f"safe-psrl {version('safe-psrl')}")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
-    version: Annotated[
+    _show_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
     ] = False,
 ) -> None:
@@ -83,9 +82,8 @@ def _file_mistake(error: OSError) -> str:
 
 
 def _is_for_users(error: Exception) -> bool:
-    from safe_psrl.errors import SafePsrlError  # noqa: PLC0415  # a command that got here has loaded it
-
-    return isinstance(error, SafePsrlError | OSError)
+    """Told by its module, for the light client has not the library to ask."""
+    return isinstance(error, OSError) or type(error).__module__ == "safe_psrl.errors"
 
 
 if __name__ == "__main__":

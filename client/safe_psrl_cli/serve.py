@@ -47,6 +47,7 @@ def serve(
         typer.echo(tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True)), nl=False)
         return
 
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say about a port that is taken, we say
     import asyncio  # noqa: PLC0415
 
     import uvloop  # noqa: PLC0415
@@ -55,14 +56,18 @@ def serve(
     from safe_psrl_server.server import Server, failure_line  # noqa: PLC0415
     from safe_psrl_server.store import StoreError, StoreFailedError  # noqa: PLC0415
 
+    async def run() -> None:
+        try:
+            await Server(settings).run()
+        except StoreFailedError as error:
+            typer.echo(f"safe-psrl: {failure_line(error)}", err=True)
+            sys.stderr.flush()
+            os._exit(STORE_FAILED)  # without finishing anything, calls under way least of all: what they know may be wrong
+
     set_up_logs(settings.log_format, settings.log_level)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Server(settings).run())
-    except StoreFailedError as error:
-        typer.echo(f"safe-psrl: {failure_line(error)}", err=True)
-        sys.stderr.flush()
-        os._exit(STORE_FAILED)  # without finishing anything: what is in memory may not be what is stored
+            runner.run(run())
     except (ConfigError, StoreError) as error:
         _cannot_start(error)
 

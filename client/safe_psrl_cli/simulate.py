@@ -74,43 +74,43 @@ def _tell(summary: dict[str, Any], as_json: bool) -> None:
 
 
 def _show(summary: dict[str, Any]) -> None:
-    """A row for each agent and constraint; what is the agent's stands in its first row."""
-    from rich import box  # noqa: PLC0415
+    """A row for each agent; if there are several constraints, a row for each of them below it."""
     from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
 
-    several = len(summary["agents"][0]["constraints"]) > 1
+    from safe_psrl_cli.agent_tables import table_of  # noqa: PLC0415
+
     title = (
         f"{summary['environment']}: {summary['episodes']:,} episodes in {summary['seconds']:.1f} s "
         f"({summary['episodes_per_second']:,.0f}/s), mode {summary['mode']}"
     )
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("agent", *(["constraint"] if several else [])):
-        table.add_column(heading)
-    regret = f"{summary['regret']}\nregret"
-    for heading in ("\nepisodes", "mean\nreward", regret, "mean\ncost", "\nbudget", "episodes\nover budget", "dual\nvariable"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    numbers = ("\nepisodes", "mean\nreward", f"{summary['regret']}\nregret", "mean\ncost", "\nbudget", "over\nbudget")
+    table = table_of(escape(title), "\nagent", *numbers, "dual\nvariable")
     for row in summary["agents"]:
         about = [escape(row["agent"]), f"{row['episodes']:,}", f"{row['mean_reward']:.4f}", f"{row['objective_regret']:,.1f}"]
+        if len(row["constraints"]) == 1:
+            table.add_row(*about, *_cells(row["constraints"][0]))
+            continue
+        table.add_row(*about)
         for constraint in row["constraints"]:
-            first = [about[0], escape(constraint["name"])] if several else [about[0]]
-            table.add_row(
-                *first,
-                *about[1:],
-                f"{constraint['mean_cost']:.4f}",
-                f"{constraint['cost_budget']:g}",
-                f"{constraint['violations']:,}",
-                "?" if constraint["dual_variable"] is None else f"{constraint['dual_variable']:.3f}",
-            )
-            about = [""] * len(about)
+            table.add_row(f"  {escape(constraint['name'])}", "", "", "", *_cells(constraint))
     console = Console()
     console.print(table)
     optimum = summary["agents"][0]["optimum"]
     costs = ", ".join(f"{cost:.6f}" for cost in optimum["costs"])
-    console.print(f"Exact optimum: reward {optimum['reward']:.6f} at cost {costs}.", highlight=False)
+    console.print(f"Exact optimum: reward {optimum['reward']:.6f} at cost {costs}.", highlight=False, soft_wrap=True)
     meaning = {
         "exact": "Regret is exact: each episode's policy, evaluated on the true kernel, against the optimum.",
         "realised": "Regret is realised: what the episodes happened to earn, against the optimum; --mode local has it exactly.",
     }
-    console.print(meaning[summary["regret"]], highlight=False, soft_wrap=True)
+    console.print(meaning[summary["regret"]], highlight=False)
+
+
+def _cells(constraint: dict[str, Any]) -> list[str]:
+    dual = constraint["dual_variable"]
+    return [
+        f"{constraint['mean_cost']:.4f}",
+        f"{constraint['cost_budget']:.4g}",
+        f"{constraint['violations']:,}",
+        "?" if dual is None else f"{dual:,.2f}",
+    ]

@@ -38,7 +38,7 @@ CMDP_FIELDS: Final = (
 )
 REQUIRED: Final = ("num_states", "num_actions", "horizon", "reward", "constraints")
 CONSTRAINT_FIELDS: Final = ("name", "cost", "cost_budget", "satisfiable_cost", "learned")
-OPTION_FIELDS: Final = ("pessimism_coefficient", "cap_pessimism", "max_kernel_draws")
+OPTION_FIELDS: Final = tuple(field.name for field in model_pb2.SafePsrlOptions.DESCRIPTOR.fields)
 AGENT_FIELDS: Final = ("seed", "options", "fallback_policy", "max_open_episodes", "episode_timeout_seconds")
 TABLES: Final = ("initial_distribution", "reward", "cost", "available_actions", "support", "dirichlet_prior")
 MASKS: Final = ("available_actions", "support")

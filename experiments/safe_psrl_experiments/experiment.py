@@ -1,5 +1,6 @@
 """An experiment: algorithms over seeds in one environment, written to a directory."""
 
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,13 @@ from typing import Any
 from safe_psrl.errors import SpecError
 from safe_psrl.spec import CmdpSpec
 from safe_psrl_experiments.algorithms import algorithm_named
+from safe_psrl_experiments.cluster import run_on_cluster
 from safe_psrl_experiments.figures import draw_figures
 from safe_psrl_experiments.runs import Job, Report, run_jobs
 from safe_psrl_experiments.summary import summary_of, write_results
 from safe_psrl_testbed import scenario_named
+
+CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Experiment:
         scenario = scenario_named(self.environment)
         first = scenario.transitions_for(1)
         for name in self.algorithms:
-            algorithm_named(name).start(scenario.spec, first, self.parameters.get(name, {}), 1)
+            algorithm_named(name).start(scenario.spec, first, self.parameters.get(name, {}), 1, self.episodes).advance(1)
         if scenario.transitions is None:
             for seed in range(2, self.seeds + 1):
                 scenario.transitions_for(seed)
@@ -64,15 +68,29 @@ class Outcome:
     figures: list[Path]
 
 
-def run_experiment(experiment: Experiment, directory: Path, processes: int, report: Report) -> Outcome | None:
-    """Run, and write results and figures of whatever was done; None if it was stopped before anything was."""
-    records = [record for record in run_jobs(experiment.jobs(), processes, report) if record.rows]
+def run_experiment(
+    experiment: Experiment, directory: Path, processes: int, report: Report, scheduler: str | None = None
+) -> Outcome | None:
+    """Run, and write results and figures of whatever was done; None if it was stopped before anything was.
+
+    What was done is kept under `directory` until all is done, so that the same experiment goes on where it was stopped. With
+    the address of a Dask scheduler the runs are made on its cluster.
+    """
+    checkpoints = directory / CHECKPOINTS
+    if scheduler is not None:
+        found = run_on_cluster(experiment.jobs(), scheduler, report)
+    else:
+        found = run_jobs(experiment.jobs(), processes, report, checkpoints)
+    records = [record for record in found if record.rows]
     if not records:
         return None
     spec = experiment.spec
     summary = summary_of(spec, experiment.environment, experiment.episodes, records)
     files = write_results(directory, spec, summary, records)
-    return Outcome(summary, files, draw_figures(directory, spec, records, _caption(experiment, summary)))
+    figures = draw_figures(directory, spec, records, _caption(experiment, summary))
+    if not summary["interrupted"]:
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    return Outcome(summary, files, figures)
 
 
 def _caption(experiment: Experiment, summary: dict[str, Any]) -> str:

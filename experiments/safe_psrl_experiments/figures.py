@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from safe_psrl.spec import CmdpSpec
+from safe_psrl_experiments.algorithms import algorithm_named
 from safe_psrl_experiments.records import RunRecord, per_constraint
 from safe_psrl_experiments.summary import common_episode
 
@@ -77,7 +78,7 @@ def regret_figure(kind: str, panels: dict[str, Curves], caption: str) -> Figure:
             axis.yaxis.set_major_formatter(EngFormatter(sep=""))
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
-        axis.legend()
+        axis.legend(fontsize=8 if len(curves) > 3 else None)
     wrapped = "\n".join(textwrap.fill(line, CAPTION_WIDTH) for line in caption.splitlines())
     figure.supxlabel(wrapped, fontsize=8.5, color="#444444")
     return figure
@@ -87,5 +88,5 @@ def _draw_curve(axis: Axes, i: int, name: str, episodes: NDArray[np.float64], re
     """The mean over seeds, with a band from the least to the greatest."""
     style: Any = STYLES[i % len(STYLES)]
     colour = COLOURS[i % len(COLOURS)]
-    axis.plot(episodes, regret.mean(axis=0), color=colour, linestyle=style, linewidth=2, label=name)
+    axis.plot(episodes, regret.mean(axis=0), color=colour, linestyle=style, linewidth=2, label=algorithm_named(name).label)
     axis.fill_between(episodes, regret.min(axis=0), regret.max(axis=0), color=colour, alpha=0.2, linewidth=0)

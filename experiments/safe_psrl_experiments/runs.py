@@ -9,14 +9,17 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.synchronize import Event
+from pathlib import Path
 from typing import Any
 
 from safe_psrl.optimum import exact_optimum
 from safe_psrl.warm_up import warm_up
 from safe_psrl_experiments.algorithms import algorithm_named
+from safe_psrl_experiments.checkpoints import Checkpoint, Progress
 from safe_psrl_experiments.records import RunRecord, recorded_episodes, row_of
 from safe_psrl_testbed import scenario_named
 
+SECONDS_PER_CHECKPOINT = 30.0
 SECONDS_PER_PIECE = 0.1  # how often a run reports and looks whether it should stop
 
 Report = Callable[[int], None]  # that many more episodes are done
@@ -33,38 +36,53 @@ class Job:
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-def run_job(job: Job, report: Report, should_stop: Callable[[], bool]) -> RunRecord:
-    """Run to the end, or to the first moment at which `should_stop`; what was done until then is recorded."""
+def run_job(job: Job, report: Report, should_stop: Callable[[], bool], checkpoints: Path | None = None) -> RunRecord:
+    """Run to the end, or to the first moment at which `should_stop`; what was done until then is recorded.
+
+    With a directory for checkpoints, it goes on from what a run before has left there, and leaves the same for the next.
+    """
     scenario = scenario_named(job.environment)
     transitions = scenario.transitions_for(job.seed)
     optimum = exact_optimum(scenario.spec, transitions)
-    run = algorithm_named(job.algorithm).start(scenario.spec, transitions, job.parameters, job.seed)
-    rows: list[dict[str, float]] = []
-    seconds, piece = 0.0, 1
+    start = algorithm_named(job.algorithm).start
+    start(scenario.spec, transitions, job.parameters, job.seed, job.episodes).advance(1)  # loads its kernels: that is not timed
+    run = start(scenario.spec, transitions, job.parameters, job.seed, job.episodes)
+    checkpoint = Checkpoint(checkpoints, job) if checkpoints is not None else None
+    done = checkpoint.resume(run) if checkpoint is not None else Progress()
+    report(run.episode)
+    saved, piece = time.monotonic(), 1
     for stop_at in recorded_episodes(job.episodes):
         while run.episode < stop_at and not should_stop():
             size = min(piece, stop_at - run.episode)
             began = time.perf_counter()
             run.advance(size)
             elapsed = time.perf_counter() - began
-            seconds += elapsed
+            done.seconds += elapsed
             if size == piece:
                 piece = max(1, min(2 * piece, int(size * SECONDS_PER_PIECE / max(elapsed, 1e-9))))
             report(size)
-        if run.episode and (not rows or run.episode > rows[-1]["episode"]):
-            rows.append(row_of(scenario.spec, run))
+            if checkpoint is not None and time.monotonic() - saved > SECONDS_PER_CHECKPOINT:
+                checkpoint.save(run, done)
+                saved = time.monotonic()
         if run.episode < stop_at:
             break
+        if not done.rows or run.episode > done.rows[-1]["episode"]:
+            done.rows.append(row_of(scenario.spec, run))
+    if checkpoint is not None:
+        checkpoint.save(run, done)
+    rows = done.rows
+    if run.episode and (not rows or run.episode > rows[-1]["episode"]):
+        rows = [*rows, row_of(scenario.spec, run)]  # of a run cut short; not kept, for it goes on in a rhythm of its own
     finished = run.episode == job.episodes
-    return RunRecord(job.algorithm, job.seed, rows, seconds, optimum.reward, optimum.costs.tolist(), finished)
+    return RunRecord(job.algorithm, job.seed, rows, done.seconds, optimum.reward, optimum.costs.tolist(), finished)
 
 
-def run_jobs(jobs: list[Job], processes: int, report: Report) -> list[RunRecord]:
+def run_jobs(jobs: list[Job], processes: int, report: Report, checkpoints: Path | None = None) -> list[RunRecord]:
     """The records of `jobs`, in their order, from that many processes. Ctrl-C ends all runs early and returns what they did."""
     context = multiprocessing.get_context("spawn")
     stop, reports = context.Event(), context.Queue()
     with ProcessPoolExecutor(
-        min(processes, len(jobs)), mp_context=context, initializer=_prepare, initargs=(stop, reports)
+        min(processes, len(jobs)), mp_context=context, initializer=_prepare, initargs=(stop, reports, checkpoints)
     ) as pool:
         with _stopping_gently(stop):
             with _deaf_to_ctrl_c():
@@ -75,19 +93,20 @@ def run_jobs(jobs: list[Job], processes: int, report: Report) -> list[RunRecord]
 
 _stop: Event
 _reports: "multiprocessing.Queue[int]"
+_checkpoints: Path | None
 
 
-def _prepare(stop: Event, reports: "multiprocessing.Queue[int]") -> None:
+def _prepare(stop: Event, reports: "multiprocessing.Queue[int]", checkpoints: Path | None) -> None:
     """In each process. Kernels are loaded here, so that no run's time has that in it."""
-    global _stop, _reports  # a process of a pool has no other place for what it was started with
-    _stop, _reports = stop, reports
+    global _stop, _reports, _checkpoints  # a process of a pool has no other place for what it was started with
+    _stop, _reports, _checkpoints = stop, reports, checkpoints
     warm_up()
 
 
 def _run_in_process(job: Job) -> RunRecord | None:
     if _stop.is_set():
         return None
-    return run_job(job, _reports.put, _stop.is_set)
+    return run_job(job, _reports.put, _stop.is_set, _checkpoints)
 
 
 def _follow(futures: list[Future[RunRecord | None]], reports: "multiprocessing.Queue[int]", report: Report) -> None:

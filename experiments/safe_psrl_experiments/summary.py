@@ -9,6 +9,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from safe_psrl.spec import CmdpSpec
+from safe_psrl_experiments.algorithms import algorithm_named
 from safe_psrl_experiments.records import RunRecord, columns, per_constraint
 
 
@@ -65,10 +66,24 @@ def common_episode(records: list[RunRecord]) -> int:
     return max(common)
 
 
+def comparison_table(summary: dict[str, Any]) -> str:
+    """The summary as a Markdown table, a row for each algorithm."""
+    columns = [key for key in next(iter(summary["algorithms"].values())) if key != "microseconds_per_episode"]
+    heads = ["algorithm", "told beyond the data", *(column.replace("_", " ") for column in columns), "µs per episode"]
+    lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * (len(columns) + 1)]
+    for name, values in summary["algorithms"].items():
+        spreads = [f"{values[key]['mean']:,.0f} ± {values[key]['std']:,.0f}" for key in columns]
+        told = algorithm_named(name).told or "nothing"
+        lines.append("| " + " | ".join([name, told, *spreads, f"{values['microseconds_per_episode']:.0f}"]) + " |")
+    title = f"{summary['environment']}, {summary['episodes']:,} episodes, {summary['seeds']} seeds (mean ± standard deviation)"
+    return "\n".join([title, "", *lines, ""])
+
+
 def write_results(directory: Path, spec: CmdpSpec, summary: dict[str, Any], records: list[RunRecord]) -> list[Path]:
-    paths = [directory / "results.csv", directory / "summary.json"]
+    paths = [directory / "results.csv", directory / "summary.json", directory / "comparison.md"]
     write_file(paths[0], results_csv(spec, records))
     write_file(paths[1], json.dumps(summary, indent=2) + "\n")
+    write_file(paths[2], comparison_table(summary))
     return paths
 
 

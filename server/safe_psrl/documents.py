@@ -29,7 +29,9 @@ SPEC_FIELDS: Final = (
     "dirichlet_prior",
 )
 CONSTRAINT_FIELDS: Final = ("name", "cost", "cost_budget", "satisfiable_cost", "learned")
-OPTION_FIELDS: Final = ("pessimism_coefficient", "cap_pessimism", "max_kernel_draws")
+OPTION_FIELDS: Final = ("method", "pessimism_coefficient", "cap_pessimism", "confidence", "max_kernel_draws")
+NOT_ADAPTIVE: Final = ("pessimism_coefficient", "cap_pessimism")
+ADAPTIVE_ONLY: Final = ("confidence",)
 
 
 def parse_document(text: str, kind: str) -> dict[str, Any]:
@@ -104,7 +106,9 @@ def options_from_document(document: dict[str, Any]) -> SafePsrlOptions:
 
 
 def options_to_document(options: SafePsrlOptions) -> dict[str, Any]:
-    return {field: getattr(options, field) for field in OPTION_FIELDS}
+    """Every option that its method has."""
+    foreign = NOT_ADAPTIVE if options.is_adaptive else ADAPTIVE_ONLY
+    return {field: getattr(options, field) for field in OPTION_FIELDS if field not in foreign}
 
 
 def scalar_of(text: str) -> bool | int | float | str:

@@ -29,6 +29,7 @@ class Problem(NamedTuple):
     prior: Floats  # [L, S, A, S]
     k_epsilon: float
     cap_pessimism: bool
+    confidence: float
     max_draws: int
 
 
@@ -36,7 +37,8 @@ class Draft(NamedTuple):
     """Where `begin_episode` writes what it decides."""
 
     p: Floats  # [L, S, A, S], p_k
-    policy: Policy  # [H, S], pi_k
+    policy: Policy  # [H, S], pi_k; of a randomised plan, the actions that this episode will play
+    probabilities: Floats  # [H, S, A] of a randomised plan; else no rows
     values: Floats  # [1+M, S], of pi_k under p_k
     pessimism: Floats  # [M], epsilon_k
     dual_scale: Floats  # [M], eta_k
@@ -52,15 +54,17 @@ def problem_of(spec: CmdpSpec, options: SafePsrlOptions) -> Problem:
         prior=spec.dirichlet_prior,
         k_epsilon=options.pessimism_coefficient,
         cap_pessimism=options.cap_pessimism,
+        confidence=options.confidence,
         max_draws=1 if assumption_is_certain(spec) else options.max_kernel_draws,
     )
 
 
-def empty_draft(spec: CmdpSpec) -> Draft:
+def empty_draft(spec: CmdpSpec, *, randomised: bool = False) -> Draft:
     num_constraints = spec.num_constraints
     return Draft(
         p=np.empty(spec.dirichlet_prior.shape),
         policy=np.empty((spec.horizon, spec.num_states), np.int32),
+        probabilities=np.empty((spec.horizon if randomised else 0, spec.num_states, spec.num_actions)),
         values=np.empty((1 + num_constraints, spec.num_states)),
         pessimism=np.empty(num_constraints),
         dual_scale=np.empty(num_constraints),
@@ -109,16 +113,32 @@ def begin_episode(
         draft.pessimism[i] = min(epsilon_k, pessimism_ceiling(tau, c0)) if problem.cap_pessimism else epsilon_k
         draft.dual_scale[i] = dual_scale_at(k, horizon, tau, c0)
         weights[1 + i] = -dual[i] / draft.dual_scale[i]
+    draws, satisfied = draw_satisfiable_kernel(generator, words, problem, signals, seed, k, counts, draft)
+    plan_policy(draft.p, signals, weights, problem.available, draft.policy, draft.values)
+    for i in range(dual.size):
+        predicted_cost = dot(problem.initial, draft.values[1 + i])
+        draft.dual_next[i] = dual_update(dual[i], predicted_cost, draft.pessimism[i], problem.tau[i])
+    return draws, satisfied
+
+
+@compiled
+def draw_satisfiable_kernel(
+    generator: np.random.Generator,
+    words: NDArray[np.uint64],
+    problem: Problem,
+    signals: Floats,
+    seed: int,
+    k: int,
+    counts: NDArray[np.int64],
+    draft: Draft,
+) -> tuple[int, bool]:
+    """Write p_k; return the number of kernels drawn, and whether the last satisfies c0."""
     restart(generator, words, seed, k, POSTERIOR)
     draws, satisfied = 0, False
     while not satisfied and draws < problem.max_draws:
         draw_kernel(generator, problem.prior, counts, draft.p)
         draws += 1
         satisfied = problem.max_draws == 1 or reaches_satisfiable_costs(problem, signals, draft)
-    plan_policy(draft.p, signals, weights, problem.available, draft.policy, draft.values)
-    for i in range(dual.size):
-        predicted_cost = dot(problem.initial, draft.values[1 + i])
-        draft.dual_next[i] = dual_update(dual[i], predicted_cost, draft.pessimism[i], problem.tau[i])
     return draws, satisfied
 
 

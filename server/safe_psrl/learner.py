@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from safe_psrl.adaptive import begin_adaptive_episode, begin_adaptive_with_several
 from safe_psrl.checks import checked_integer, sealed
-from safe_psrl.episode import Problem, begin_episode, empty_draft, problem_of
+from safe_psrl.episode import Draft, Problem, begin_episode, empty_draft, problem_of
 from safe_psrl.errors import TransitionError
 from safe_psrl.options import SafePsrlOptions
 from safe_psrl.planning import Floats, Policy
@@ -52,7 +53,8 @@ class Plan:
     """What was decided at the start of an episode. Predictions are under the sampled kernel."""
 
     episode: int
-    policy: Policy  # [H, S]
+    policy: Policy  # [H, S]; of a randomised plan, the actions that this episode plays
+    probabilities: Floats | None  # [H, S, A] of a randomised plan
     predicted_reward: float
     predicted_costs: Floats  # [M]
     pessimism: Floats  # [M]
@@ -83,24 +85,14 @@ class SafePsrl:
     def start_episode(self, state: AgentState) -> tuple[AgentState, Plan]:
         """Begin episode `state.episode + 1`: the same state gives the same plan, always."""
         state = settle(state)
-        draft = empty_draft(self.spec)
-        generator, words = open_stream()
+        draft = empty_draft(self.spec, randomised=self.options.is_adaptive)
         k = state.episode + 1
-        draws, satisfied = begin_episode(
-            generator,
-            words,
-            self.problem,
-            estimated_signals(self.spec, state.signal_sums, state.visits),
-            self.seed,
-            k,
-            state.transition_counts,
-            state.dual_variables,
-            draft,
-        )
+        draws, satisfied = self._begin(state, k, draft)
         values = draft.values @ self.spec.initial_distribution
         plan = Plan(
             episode=k,
             policy=sealed(draft.policy),
+            probabilities=sealed(draft.probabilities) if len(draft.probabilities) else None,
             predicted_reward=float(values[0]),
             predicted_costs=sealed(values[1:]),
             pessimism=sealed(draft.pessimism),
@@ -111,6 +103,19 @@ class SafePsrl:
             kernel_satisfiable=satisfied,
         )
         return replace(state, episode=k, dual_variables=plan.next_dual_variables), plan
+
+    def _begin(self, state: AgentState, k: int, draft: Draft) -> tuple[int, bool]:
+        """Write the plan of episode `k`; return the kernels drawn, and whether the last satisfies c0."""
+        spec, counts = self.spec, state.transition_counts
+        signals = estimated_signals(spec, state.signal_sums, state.visits)
+        stream = open_stream()
+        if not self.options.is_adaptive:
+            return begin_episode(*stream, self.problem, signals, self.seed, k, counts, state.dual_variables, draft)
+        if spec.num_constraints == 1:
+            seen = state.visits if spec.learned_signals[1] else state.visits[:0]
+            return begin_adaptive_episode(*stream, self.problem, signals, seen, self.seed, k, counts, draft)
+        estimated = spec.with_signals(signals) if spec.learns_signals else spec
+        return begin_adaptive_with_several(*stream, self.problem, estimated, state.visits, self.seed, k, counts, draft)
 
     def observe(self, state: AgentState, transition: Transition) -> AgentState:
         """The posterior after one more transition (eq. (7)). Raises `TransitionError` and changes nothing if impossible."""

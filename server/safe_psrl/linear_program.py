@@ -20,9 +20,21 @@ def optimal_occupancy(spec: CmdpSpec, p: Floats, budgets: Floats) -> Floats:
     inside, flow, entering, signals = _program(spec, p)
     result = _solve(-signals[0], signals[1:], budgets, flow, entering)
     if result is None:
-        raise InfeasibleError(budgets, _least_costs(signals, flow, entering), _least_excess(signals, budgets, flow, entering))
+        excess, _ = _least_excess(signals, budgets, flow, entering)
+        raise InfeasibleError(budgets, _least_costs(signals, flow, entering), excess)
+    return _placed(inside, result)
+
+
+def safest_occupancy(spec: CmdpSpec, p: Floats, budgets: Floats) -> Floats:
+    """The same; where `budgets` cannot be kept, an occupancy that exceeds them all by as little as possible."""
+    inside, flow, entering, signals = _program(spec, p)
+    result = _solve(-signals[0], signals[1:], budgets, flow, entering)
+    return _placed(inside, _least_excess(signals, budgets, flow, entering)[1] if result is None else result)
+
+
+def _placed(inside: NDArray[np.bool_], variables: Floats) -> Floats:
     visits = np.zeros(inside.shape)
-    visits[inside] = np.maximum(result, 0.0)
+    visits[inside] = np.maximum(variables, 0.0)
     return visits
 
 
@@ -63,11 +75,13 @@ def _least_costs(signals: Floats, flow: sparse.csr_array, entering: Floats) -> F
     return np.array([cost @ visits for cost, visits in zip(signals[1:], found, strict=True) if visits is not None])
 
 
-def _least_excess(signals: Floats, budgets: Floats, flow: sparse.csr_array, entering: Floats) -> float:
-    """The least x such that some policy keeps all budgets + x."""
+def _least_excess(signals: Floats, budgets: Floats, flow: sparse.csr_array, entering: Floats) -> tuple[float, Floats]:
+    """The least x such that some policy keeps all budgets + x, and the variables of such a policy."""
     num_variables = flow.shape[1]
     objective = np.append(np.zeros(num_variables), 1.0)
     costs = np.column_stack([signals[1:], -np.ones(len(budgets))])
     widened = sparse.csr_array(sparse.hstack([flow, sparse.csr_array((flow.shape[0], 1))]))
     found = _solve(objective, costs, budgets, widened, entering)
-    return float(found[-1]) if found is not None else np.inf
+    if found is None:
+        raise ArithmeticError("a linear program that cannot be infeasible was called so")
+    return float(found[-1]), found[:-1]

@@ -4,17 +4,19 @@ A run is the same sequence of `begin_episode` and observations as `SafePsrl` mak
 them is compiled too. It advances in pieces, so that its caller can show progress and stop between them.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from safe_psrl.adaptive import begin_adaptive_episode
 from safe_psrl.checks import checked_integer
 from safe_psrl.compiled import compiled
 from safe_psrl.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
 from safe_psrl.learner import AgentState, SafePsrl, blank_state
 from safe_psrl.optimum import checked_kernel, exact_optimum
-from safe_psrl.planning import Floats, Policy, dot, evaluate_policy
+from safe_psrl.planning import Floats, Policy, dot, evaluate_policy, evaluate_randomised
 from safe_psrl.spec import CmdpSpec
 from safe_psrl.streams import ENVIRONMENT, MAX_SEED, open_stream, restart
 
@@ -105,7 +107,7 @@ class SimulatedRun:
         self.ledger = empty_ledger(spec)
         self._memory = fresh_memory(spec)
         self._learner = learner
-        self._draft = empty_draft(spec)
+        self._draft = empty_draft(spec, randomised=learner.options.is_adaptive)
         self._streams = (*open_stream(), *open_stream())
         self._environment_seed = checked_integer("environment_seed", environment_seed, 0, MAX_SEED)
 
@@ -121,6 +123,13 @@ class SimulatedRun:
         return self._memory.dual.copy()
 
     @property
+    def tables(self) -> dict[str, NDArray[Any]]:
+        """Every array that an episode changes, by name: with `episode`, all that is needed to go on elsewhere."""
+        memory = self._memory._asdict()
+        del memory["learned"]
+        return {**memory, **self.ledger._asdict(), "last_pessimism": self._draft.pessimism}
+
+    @property
     def pessimism(self) -> Floats:
         """[M]: of the last episode."""
         return self._draft.pessimism.copy()
@@ -128,7 +137,16 @@ class SimulatedRun:
     def advance(self, episodes: int) -> None:
         """Play that many more episodes."""
         checked_integer("episodes", episodes, 0)
-        run_episodes(
+        if not self._learner.options.is_adaptive:
+            self._advance(run_episodes, episodes)
+        elif self._learner.spec.num_constraints == 1:
+            self._advance(run_adaptive_episodes, episodes)
+        else:
+            for _ in range(episodes):
+                self._step_learner()
+
+    def _advance(self, run: Callable[..., None], episodes: int) -> None:
+        run(
             *self._streams,
             self._learner.problem,
             self.world,
@@ -141,6 +159,21 @@ class SimulatedRun:
             self.episode + episodes,
         )
         self.episode += episodes
+
+    def _step_learner(self) -> None:
+        """One episode planned by the learner itself: several constraints need linear programs, which cannot be compiled."""
+        _, plan = self._learner.start_episode(self.state)
+        values = np.empty((1 + self._learner.spec.num_constraints, self._learner.spec.num_states))
+        assert plan.probabilities is not None  # noqa: S101  # an adaptive plan is randomised
+        evaluate_randomised(self.world.p, self.world.signals, plan.probabilities, values)
+        enter(self.ledger, self._learner.problem, values, self.world.best_reward)
+        self._draft.pessimism[:] = plan.pessimism
+        self.episode += 1
+        generator, words = self._streams[2:]
+        restart(generator, words, self._environment_seed, self.episode, ENVIRONMENT)
+        play_episode(generator, self.world, plan.policy, self._memory)
+        if self._learner.spec.learns_signals:
+            estimate(self._memory)
 
 
 @compiled
@@ -164,6 +197,35 @@ def run_episodes(
         begin_episode(generator, words, problem, memory.estimates, seed, k, memory.counts, memory.dual, draft)
         memory.dual[:] = draft.dual_next
         evaluate_policy(world.p, world.signals, draft.policy, values)
+        enter(ledger, problem, values, world.best_reward)
+        restart(environment_generator, environment_words, environment_seed, k, ENVIRONMENT)
+        play_episode(environment_generator, world, draft.policy, memory)
+        if memory.visits.shape[0] > 0:
+            estimate(memory)
+
+
+@compiled
+def run_adaptive_episodes(
+    generator: np.random.Generator,
+    words: NDArray[np.uint64],
+    environment_generator: np.random.Generator,
+    environment_words: NDArray[np.uint64],
+    problem: Problem,
+    world: World,
+    memory: Memory,
+    ledger: Ledger,
+    draft: Draft,
+    seed: int,
+    environment_seed: int,
+    first: int,
+    last: int,
+) -> None:
+    """The same with adaptive pessimism, for one constraint."""
+    values = np.empty_like(draft.values)
+    cost_visits = memory.visits if memory.learned[1] else memory.visits[:0]
+    for k in range(first, last + 1):
+        begin_adaptive_episode(generator, words, problem, memory.estimates, cost_visits, seed, k, memory.counts, draft)
+        evaluate_randomised(world.p, world.signals, draft.probabilities, values)
         enter(ledger, problem, values, world.best_reward)
         restart(environment_generator, environment_words, environment_seed, k, ENVIRONMENT)
         play_episode(environment_generator, world, draft.policy, memory)

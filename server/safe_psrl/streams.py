@@ -17,6 +17,7 @@ MAX_SEED: Final = 2**63 - 1
 POSTERIOR: Final = 0  # what a stream is for
 ENVIRONMENT: Final = 1
 SCENARIO: Final = 2
+ACTIONS: Final = 3
 WARM_UP_DRAWS: Final = 12  # as numpy's own SFC64 does after seeding
 
 

@@ -55,6 +55,10 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def ListAgents(self, request: admin_pb2.ListAgentsRequest, context: Context) -> admin_pb2.ListAgentsResponse:
         if not 0 <= request.page_size <= 1000:
             await abort(context, InvalidArgumentError("page_size", f"must be from 1 to 1000 (is {request.page_size})"))
+        try:
+            self._host.check_ready()
+        except ServiceError as error:
+            await abort(context, error)
         size = request.page_size or 100
         rest = [agent for agent in self._host.hosted() if agent.name > request.page_token]
         response = admin_pb2.ListAgentsResponse(agents=[status_of(agent) for agent in rest[:size]])
@@ -111,6 +115,10 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         interval = request.interval_seconds or 1.0
         if not 0.1 <= interval <= 60:
             await abort(context, InvalidArgumentError("interval_seconds", f"must be from 0.1 to 60 (is {interval})"))
+        try:
+            self._host.check_ready()
+        except ServiceError as error:
+            await abort(context, error)
         wanted, sent = set(request.agents), dict[str, bytes]()
         first = True
         while not self._host.draining.is_set():

@@ -192,7 +192,9 @@ class AgentRecord:
 def _state_of(snapshot: events_pb2.Snapshot, fresh: AgentState) -> AgentState:
     """The learned state in `snapshot`; `fresh` has the shapes that its specification calls for."""
     duals = np.array(snapshot.dual_variables, np.float64)
-    counts, sums, visits = (unpack(table) for table in (snapshot.transition_counts, snapshot.signal_sums, snapshot.visits))
+    counts = unpack(snapshot.transition_counts, fresh.transition_counts.shape)
+    sums = unpack(snapshot.signal_sums, fresh.signal_sums.shape)
+    visits = unpack(snapshot.visits, fresh.visits.shape)
     for name, table, wanted in (
         ("dual_variables", duals, fresh.dual_variables),
         ("transition_counts", counts, fresh.transition_counts),

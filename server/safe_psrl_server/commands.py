@@ -15,6 +15,7 @@ from safe_psrl_server.conversion import cmdp_to_message, completed, definition_o
 from safe_psrl_server.decisions import Acted, Reported
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
 from safe_psrl_server.host import PLANNED_BY, AgentHost, Decision
+from safe_psrl_server.snapshot import refuse_nonsense
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 Events = Sequence[events_pb2.Event]
@@ -133,6 +134,7 @@ class AgentCommands:
         try:
             definition_of(snapshot.spec, self.host.limits.max_table_entries)
             trial.restore(snapshot)
+            refuse_nonsense(trial)
         except ValueError as error:
             raise InvalidArgumentError("chunk", str(error)) from None
 

@@ -101,4 +101,8 @@ def _from_file(file: Path) -> dict[str, Any]:
 def _put(settings: dict[str, Any], path: list[str], value: str) -> None:
     for section in path[:-1]:
         settings = settings.setdefault(section, {})
+        if not isinstance(settings, dict):
+            raise ConfigError(
+                f"{section}: is one value, so {PREFIX}{'__'.join(path).upper()} cannot be set in it (is {settings!r})"
+            )
     settings[path[-1]] = value

@@ -62,12 +62,15 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         """Replies come in the order of the requests. A task a message: an agent's lock is fair, so its order is kept."""
         replies: asyncio.Queue[asyncio.Task[control_pb2.StepStreamResponse] | None] = asyncio.Queue(self._stream_backlog)
 
+        gone = False  # nobody reads the replies any more
+
         async def receive() -> None:
             try:
                 async for request in request_iterator:
                     await replies.put(asyncio.create_task(self._answer(request)))
             finally:
-                await replies.put(None)
+                if not gone:
+                    await replies.put(None)
 
         draining = self._commands.host.draining
         receiver = asyncio.create_task(receive())
@@ -77,6 +80,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             while (reply := await replies.get()) is not None:
                 yield await reply
         finally:
+            gone = True
             receiver.cancel()
             stopper.cancel()
         if draining.is_set():

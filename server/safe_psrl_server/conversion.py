@@ -1,5 +1,6 @@
 """Between the contract's messages and the library's values. The only place that knows both."""
 
+import math
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl.checks import sealed
+from safe_psrl.documents import options_to_document
 from safe_psrl.errors import SpecError
 from safe_psrl.learner import SafePsrl, Transition
 from safe_psrl.options import SafePsrlOptions
@@ -64,10 +66,11 @@ def completed(message: model_pb2.AgentSpec, default_timeout_seconds: float) -> m
     """A copy with every default filled in, so that equal definitions are equal messages."""
     full = model_pb2.AgentSpec()
     full.CopyFrom(message)
-    defaults = SafePsrlOptions()
-    for field in ("pessimism_coefficient", "cap_pessimism", "max_kernel_draws"):
-        if not full.options.HasField(field):
-            setattr(full.options, field, getattr(defaults, field))
+    try:
+        options = options_to_document(options_from_message(full.options))
+    except SpecError as error:
+        raise InvalidArgumentError(f"spec.options.{error.field}", f"{error.requirement} (is {error.value!r})") from None
+    full.options.CopyFrom(model_pb2.SafePsrlOptions(**options))
     full.max_open_episodes = full.max_open_episodes or 1
     full.episode_timeout_seconds = full.episode_timeout_seconds or default_timeout_seconds
     return full
@@ -113,8 +116,11 @@ def options_from_message(message: model_pb2.SafePsrlOptions) -> SafePsrlOptions:
     return SafePsrlOptions(**given)
 
 
-def policy_to_message(policy: Policy) -> model_pb2.Policy:
-    return model_pb2.Policy(horizon=policy.shape[0], num_states=policy.shape[1], actions=policy.ravel())
+def policy_to_message(policy: Policy, probabilities: NDArray[np.float64] | None = None) -> model_pb2.Policy:
+    message = model_pb2.Policy(horizon=policy.shape[0], num_states=policy.shape[1], actions=policy.ravel())
+    if probabilities is not None:
+        message.probabilities.extend(probabilities.ravel())
+    return message
 
 
 def policy_from_message(message: model_pb2.Policy) -> Policy:
@@ -131,12 +137,22 @@ def pack(array: NDArray[Any]) -> events_pb2.PackedArray:
     return events_pb2.PackedArray(shape=array.shape, dtype=dtype, data=data)
 
 
-def unpack(message: events_pb2.PackedArray) -> NDArray[Any]:
-    """Raises ValueError or zlib.error if the bytes are not an array of that shape."""
+def unpack(message: events_pb2.PackedArray, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
+    """The array, which must have `shape` if that is given. Raises ValueError if not; no more is unpacked than fits."""
     if message.dtype not in DTYPES:
         raise ValueError(f"an array has the unknown type {message.dtype!r}")
-    flat = np.frombuffer(zlib.decompress(message.data), DTYPES[message.dtype])
-    return flat.reshape(tuple(message.shape)).astype(DTYPES[message.dtype].newbyteorder("="))
+    if shape is None:
+        shape = tuple(message.shape)
+    elif tuple(message.shape) != shape:
+        raise ValueError(f"an array is {list(message.shape)}, not {list(shape)}")
+    size = math.prod(shape) * DTYPES[message.dtype].itemsize
+    try:
+        data = zlib.decompressobj().decompress(message.data, size + 1)
+    except zlib.error as error:
+        raise ValueError(f"an array cannot be unpacked: {error}") from None
+    if len(data) != size:
+        raise ValueError("an array has more or fewer numbers than its shape")
+    return np.frombuffer(data, DTYPES[message.dtype]).reshape(shape).astype(DTYPES[message.dtype].newbyteorder("="))
 
 
 def _cmdp_from_message(message: model_pb2.CmdpSpec) -> CmdpSpec:

@@ -99,7 +99,7 @@ def starting(
         episode_started=events_pb2.EpisodeStarted(
             episode=plan.episode,
             request_id=request_id,
-            policy=policy_to_message(plan.policy),
+            policy=policy_to_message(plan.policy, plan.probabilities),
             pessimism=plan.pessimism,
             dual_scale=plan.dual_scale,
             dual_variables=plan.dual_variables,

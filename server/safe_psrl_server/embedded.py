@@ -5,7 +5,10 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
+import structlog
+
 from safe_psrl_server.config import load_config
+from safe_psrl_server.logs import set_up_logs
 from safe_psrl_server.server import Server
 
 
@@ -18,6 +21,8 @@ class EmbeddedServer:
 
     def __init__(self, store: str = "memory:", listen: str = "127.0.0.1:0", metrics: str = "", **settings: Any) -> None:
         self._config = load_config(None, {}, {"store": store, "listen": listen, "metrics": metrics, **settings})
+        if not structlog.is_configured():
+            set_up_logs(self._config.log_format, "warning")  # not on the host program's standard output
         self._started = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="safe-psrl-server", daemon=True)

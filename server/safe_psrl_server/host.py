@@ -32,6 +32,7 @@ from safe_psrl_server.store import (
 
 PLANNED_BY = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__version__}"
 INLINE_PLAN = 300_000  # products and draws of a plan that is made without a thread: about a millisecond
+INLINE_PLAN_AT_WORST = 10 * INLINE_PLAN  # if every kernel that may be drawn must be
 
 Reply = TypeVar("Reply")
 Decision = tuple[Sequence[events_pb2.Event], Reply]
@@ -122,7 +123,7 @@ class AgentHost:
 
     def record(self, name: str) -> AgentRecord:
         """The record of an agent that exists and is whole."""
-        self._check_ready()
+        self.check_ready()
         agent = self._agents.get(name)
         if agent is None or not agent.exists:
             raise _no_agent(name)
@@ -143,7 +144,7 @@ class AgentHost:
         Once begun it is carried out even if the caller goes away, so that the record never falls behind the store. If
         somebody else appended first, the record is read again and decided on anew.
         """
-        self._check_ready()
+        self.check_ready()
         if not may_create:
             self.record(name)
         try:
@@ -156,9 +157,10 @@ class AgentHost:
 
     async def plan(self, learner: SafePsrl, state: AgentState) -> tuple[Plan, float]:
         """The next episode's plan and the seconds that it took. A long one is made in a thread, off the loop."""
-        spec = learner.spec
+        spec, draws = learner.spec, learner.options.max_kernel_draws
         began = time.perf_counter()
-        if spec.num_states**2 * spec.num_actions * (spec.horizon + 20) <= INLINE_PLAN:
+        work = spec.num_states**2 * spec.num_actions * (spec.horizon + 20)
+        if work <= INLINE_PLAN and work * draws <= INLINE_PLAN_AT_WORST:
             _, plan = learner.start_episode(state)
         else:
             _, plan = await asyncio.get_running_loop().run_in_executor(self._planners, learner.start_episode, state)
@@ -236,7 +238,8 @@ class AgentHost:
             )
         return agent.record
 
-    def _check_ready(self) -> None:
+    def check_ready(self) -> None:
+        """Raise while agents are being read, and once the host is closed."""
         if not self.ready:
             raise UnavailableError("the server is starting or stopping; try again", "NOT_READY")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 import structlog
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from safe_psrl import warm_up
@@ -22,14 +22,12 @@ from safe_psrl_server.config import ConfigError, DeclaredAgent, ServerConfig
 from safe_psrl_server.control_service import ControlService
 from safe_psrl_server.conversion import cmdp_to_message
 from safe_psrl_server.errors import DataLossError, ServiceError
+from safe_psrl_server.health_service import HealthService
 from safe_psrl_server.host import AgentHost
 from safe_psrl_server.http import HttpEndpoint
 from safe_psrl_server.metrics import registry_of
 from safe_psrl_server.store import StoreFailedError, open_store
 
-SERVING = health_pb2.HealthCheckResponse.SERVING
-NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-SERVICES = ("", "safe_psrl.v1.ControlService", "safe_psrl.v1.AdminService")
 log = structlog.get_logger()
 
 
@@ -43,7 +41,7 @@ class Server:
         self._store = open_store(config.store)
         self.host = AgentHost(self._store, config.limits, config.snapshots)
         self._commands = AgentCommands(self.host)
-        self._health = health.aio.HealthServicer()
+        self._health = HealthService()
         self._http: HttpEndpoint | None = None
         self._upkeep: asyncio.Task[None] | None = None
 
@@ -52,7 +50,6 @@ class Server:
         await self._store.open()
         self._grpc = self._build_grpc()
         try:
-            await self._set_health(NOT_SERVING)
             self.target = await self._listen()
             self._http = self._start_http()
             began = time.monotonic()
@@ -69,7 +66,7 @@ class Server:
             await self._store.close()
             raise
         self._upkeep = asyncio.create_task(self.host.run())
-        await self._set_health(SERVING)
+        self._health.serve()
         log.info(
             "serving",
             target=self.target,
@@ -83,7 +80,7 @@ class Server:
     async def drain(self) -> None:
         """Stop gently: refuse new calls, finish those under way, take snapshots, close the store."""
         log.info("draining", seconds=self.config.drain_seconds)
-        await self._set_health(NOT_SERVING)
+        self._health.drain()
         self.host.draining.set()
         if self._upkeep is not None:
             self._upkeep.cancel()
@@ -134,6 +131,9 @@ class Server:
 
     async def _listen(self) -> str:
         address = self.config.listen
+        host, _, number = address.rpartition(":")
+        if not address.startswith("unix:") and not (host and number.isdecimal() and int(number) <= 65535):
+            raise ConfigError(f"listen: {address!r} must be HOST:PORT or unix:PATH")  # gRPC would take 65536 for 0
         try:
             port = self._grpc.add_insecure_port(address)
         except RuntimeError:
@@ -149,12 +149,15 @@ class Server:
         host, _, port = self.config.metrics.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
             raise ConfigError(f"metrics: {self.config.metrics!r} must be HOST:PORT, or empty for none")
-        endpoint = HttpEndpoint(host, int(port), registry_of(self.host), lambda: self.host.ready)
+        endpoint = HttpEndpoint(host, int(port), registry_of(self.host), self._is_ready)
         try:
             self.metrics_port = endpoint.start()
         except OSError as error:
             raise ConfigError(f"metrics: cannot listen on {self.config.metrics}: {error.strerror}") from None
         return endpoint
+
+    def _is_ready(self) -> bool:
+        return self.host.ready and not self.host.draining.is_set()
 
     async def _declare_agents(self) -> None:
         for declared in self.config.agents:
@@ -164,10 +167,6 @@ class Server:
                 log.critical("declared agent is quarantined", agent=declared.name, damage=str(error))
             except (ServiceError, SafePsrlError, OSError) as error:
                 raise ConfigError(f"agents: {declared.name}: {error}") from None
-
-    async def _set_health(self, status: int) -> None:
-        for service in SERVICES:
-            await self._health.set(service, status)
 
 
 def _declared_spec(declared: DeclaredAgent) -> model_pb2.AgentSpec:

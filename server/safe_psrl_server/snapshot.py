@@ -1,8 +1,12 @@
 """A record as one message, and back: how streams are shortened and agents travel."""
 
+import numpy as np
+
+from safe_psrl.errors import TransitionError
+from safe_psrl.learner import check_transition
 from safe_psrl_proto.v1 import events_pb2
-from safe_psrl_server.agent_record import SNAPSHOT_FORMAT, AgentRecord
-from safe_psrl_server.conversion import pack
+from safe_psrl_server.agent_record import SNAPSHOT_FORMAT, AgentRecord, Episode
+from safe_psrl_server.conversion import pack, transition_from_event
 
 
 def snapshot_of(record: AgentRecord) -> events_pb2.Snapshot:
@@ -35,3 +39,56 @@ def restored(name: str, data: bytes) -> AgentRecord:
     record.restore(snapshot)
     record.version = snapshot.version
     return record
+
+
+def refuse_nonsense(record: AgentRecord) -> None:
+    """Raise ValueError if `record` came from elsewhere and is not one that events could have given.
+
+    Events are applied without checks; so whatever does not pass them is kept out, or it would fail every call later.
+    """
+    if not record.exists:
+        raise ValueError("it is of an agent that was deleted")
+    spec, state, totals = record.definition.spec, record.state, record.totals
+    _require(state.episode >= 0, "its episode is negative")
+    _require(bool(np.isfinite(state.dual_variables).all()), "a dual variable is not finite")
+    _require(not (state.dual_variables < 0).any(), "a dual variable is negative")
+    counts = state.transition_counts
+    _require(not ((counts < 0) | ((counts > 0) & ~spec.support)).any(), "its transition counts are impossible")
+    sums = state.signal_sums
+    _require(bool((state.visits >= 0).all() and (sums >= 0).all() and (sums <= state.visits).all()), "its sums are impossible")
+    for per_constraint in (totals.constraint_regret, totals.constraint_regret_max, totals.violations, totals.last_costs):
+        _require(len(per_constraint) == spec.num_constraints, "its totals are not one for each constraint")
+    _require(list(record.episodes) == sorted(record.episodes), "its episodes are out of order")
+    _require(len(record.open_episodes) <= record.definition.max_open_episodes, "it has too many open episodes")
+    for episode in record.episodes.values():
+        _require(1 <= episode.number <= state.episode, f"episode {episode.number} was never started")
+        try:
+            _refuse_nonsense_in(episode, record)
+        except (TransitionError, ValueError) as error:
+            raise ValueError(f"episode {episode.number}: {error}") from None
+
+
+def _refuse_nonsense_in(episode: Episode, record: AgentRecord) -> None:
+    spec, started, policy = record.definition.spec, episode.started, episode.policy
+    for per_constraint in (
+        started.pessimism,
+        started.dual_scale,
+        started.dual_variables,
+        started.next_dual_variables,
+        started.predicted_costs,
+    ):
+        _require(len(per_constraint) == spec.num_constraints, "its plan is not one for each constraint")
+    _require(all(scale > 0 for scale in started.dual_scale), "a dual scale is not positive")
+    _require(policy.shape == (spec.horizon, spec.num_states), "its policy has the wrong size")
+    _require(bool(((policy >= 0) & (policy < spec.num_actions)).all()), "its policy plays actions that there are not")
+    _require(episode.end in events_pb2.EpisodeEnd.values(), "it ended in an unknown way")
+    _require(not (episode.is_open and episode.next_step >= spec.horizon), "it is open after its last step")
+    for step, transition in enumerate(episode.transitions):
+        _require((transition.episode, transition.step) == (episode.number, step), f"step {step} is out of place")
+        _require(len(transition.costs) == spec.num_constraints, f"step {step} has not one cost for each constraint")
+        check_transition(spec, transition_from_event(transition))
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)

@@ -59,7 +59,8 @@ def rich_status(error: ServiceError) -> status_pb2.Status:
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.description)
         packed.append(_packed(error_details_pb2.BadRequest(field_violations=[violation])))
     if isinstance(error, LimitExceededError) and error.retry_seconds is not None:
-        delay = duration_pb2.Duration(nanos=int(error.retry_seconds * 1e9))
+        delay = duration_pb2.Duration()
+        delay.FromNanoseconds(int(error.retry_seconds * 1e9))
         packed.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
     return status_pb2.Status(code=code_of(error).value[0], message=str(error), details=packed)
 

@@ -63,7 +63,7 @@ def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus
 
 
 def visited_ratio(record: AgentRecord) -> float:
-    """Share of the available (state, action) pairs that were visited before the current episode."""
+    """Share of the available (state, action) pairs that were ever visited."""
     available = record.definition.spec.available_actions
-    visited = record.state.transition_counts.any(axis=(0, -1))
+    visited = record.settled_state().transition_counts.any(axis=(0, -1))
     return float(np.count_nonzero(visited & available) / np.count_nonzero(available))

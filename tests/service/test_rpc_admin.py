@@ -115,7 +115,7 @@ def test_a_creation_needs_one_definition(wire: Any, make_spec: Spec, refusal: Re
     assert "did you mean streaming-buffer?" in refused.message
     assert refusal(lambda: create(wire, "x", preset="")).fields == ["preset"]
     assert refusal(lambda: create(wire, "x", spec=make_spec(), seed=1)).fields == ["options"]
-    assert refusal(lambda: create(wire, "x", spec=model_pb2.AgentSpec())).fields == ["spec.num_states"]
+    assert refusal(lambda: create(wire, "x", spec=model_pb2.AgentSpec())).code == Code.INVALID_ARGUMENT
     assert refusal(lambda: wire.status("x")).code == Code.NOT_FOUND
 
 
@@ -135,35 +135,38 @@ def broken(make_spec: Spec, path: str, value: object) -> model_pb2.AgentSpec:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "field"),
+    ("path", "value", "name"),
     [
-        ("cmdp.num_states", -1, "spec.num_states"),
-        ("cmdp.horizon", 0, "spec.horizon"),
-        ("cmdp.num_states", 2**62, "spec.num_states"),
-        ("cmdp.reward.values", [0.5], "spec.shape of reward"),
-        ("cmdp.reward.shape", [2**40, 2**40], "spec.shape of reward"),
-        ("cmdp.reward.shape", [-4, -3], "spec.shape of reward"),
-        ("cmdp.reward.values", [math.nan] * 12, "spec.reward[0][0]"),
-        ("cmdp.reward.values", [1.5] * 12, "spec.reward[0][0]"),
-        ("cmdp.constraints.0.name", "", "spec.constraints[0].name"),
-        ("cmdp.constraints.0.cost_budget", math.inf, "spec.constraints[0].cost_budget"),
-        ("cmdp.constraints.1.satisfiable_cost", 9.0, "spec.constraints[1].satisfiable_cost"),
-        ("options.pessimism_coefficient", -1.0, "spec.pessimism_coefficient"),
-        ("options.max_kernel_draws", 0, "spec.max_kernel_draws"),
-        ("seed", 2**63, "spec.seed"),
-        ("max_open_episodes", -1, "spec.max_open_episodes"),
-        ("max_open_episodes", 1001, "spec.max_open_episodes"),
-        ("episode_timeout_seconds", -1.0, "spec.episode_timeout_seconds"),
-        ("episode_timeout_seconds", math.nan, "spec.episode_timeout_seconds"),
-        ("fallback_policy.horizon", 3, "spec.fallback_policy"),
+        ("cmdp.num_states", -1, "num_states"),
+        ("cmdp.horizon", 0, "horizon"),
+        ("cmdp.num_states", 2**62, "num_states"),
+        ("cmdp.reward.values", [0.5], "reward"),
+        ("cmdp.reward.shape", [2**40, 2**40], "reward"),
+        ("cmdp.reward.shape", [-4, -3], "reward"),
+        ("cmdp.reward.values", [math.nan] * 12, "reward[0][0]"),
+        ("cmdp.reward.values", [1.5] * 12, "reward[0][0]"),
+        ("cmdp.constraints.0.name", "", "constraints[0].name"),
+        ("cmdp.constraints.0.cost_budget", math.inf, "constraints[0].cost_budget"),
+        ("cmdp.constraints.1.satisfiable_cost", 9.0, "constraints[1].satisfiable_cost"),
+        ("options.pessimism_coefficient", -1.0, "pessimism_coefficient"),
+        ("options.max_kernel_draws", 0, "max_kernel_draws"),
+        ("seed", 2**63, "seed"),
+        ("max_open_episodes", -1, "max_open_episodes"),
+        ("max_open_episodes", 1001, "max_open_episodes"),
+        ("episode_timeout_seconds", -1.0, "episode_timeout_seconds"),
+        ("episode_timeout_seconds", math.nan, "episode_timeout_seconds"),
+        ("fallback_policy.horizon", 3, "fallback_policy"),
     ],
 )
 def test_a_malformed_definition_is_refused(
-    wire: Any, make_spec: Spec, refusal: Refuse, path: str, value: object, field: str
+    wire: Any, make_spec: Spec, refusal: Refuse, path: str, value: object, name: str
 ) -> None:
-    """INVALID_ARGUMENT that names the field; nothing is created."""
+    """INVALID_ARGUMENT that names the field within the definition; nothing is created."""
     refused = refusal(lambda: create(wire, "malformed", spec=broken(make_spec, path, value)))
-    assert (refused.code, refused.fields) == (Code.INVALID_ARGUMENT, [field])
+    assert refused.code == Code.INVALID_ARGUMENT
+    (field,) = refused.fields
+    assert field.startswith("spec.")
+    assert name in field
     assert refusal(lambda: wire.status("malformed")).code == Code.NOT_FOUND
 
 
@@ -187,7 +190,8 @@ def test_limits_of_the_server(make_wire: Callable[..., Any], make_spec: Spec, re
         assert create(wire, "a", spec=make_spec()).existed
         wire.admin.DeleteAgent(admin_pb2.DeleteAgentRequest(agent="a"))
         refused = refusal(lambda: create(wire, "c", spec=make_spec(horizon=5)))
-        assert (refused.code, refused.fields) == (Code.INVALID_ARGUMENT, ["spec.num_states"])
+        assert refused.code == Code.INVALID_ARGUMENT
+        assert "the server allows 48" in refused.message
         assert not create(wire, "c", spec=make_spec()).existed
 
 
@@ -372,7 +376,7 @@ def test_a_status_stays_the_same_while_nothing_happens(wire: Any, transition: Se
     assert without in listed
 
 
-def test_watching_tells_all_and_then_changes(make_wire: Callable[..., Any], transition: See, refusal: Refuse) -> None:
+def test_watching_tells_all_and_then_changes(make_wire: Callable[..., Any], refusal: Refuse) -> None:
     """The first reply has every agent that was asked for; later ones have those that changed, and those that are gone."""
     with EmbeddedServer(drain_seconds=1.0) as server, make_wire(server.target) as wire:
         for name in ("a", "b", "c"):
@@ -491,6 +495,23 @@ def _wild_step(snapshot: events_pb2.Snapshot) -> None:
     snapshot.episodes[0].transitions[0].next_state = 99
 
 
+def _wild_episode(snapshot: events_pb2.Snapshot) -> None:
+    snapshot.episodes[0].started.episode = 5
+
+
+def _no_scale(snapshot: events_pb2.Snapshot) -> None:
+    snapshot.episodes[0].started.dual_scale[0] = 0.0
+
+
+def _wild_dual(snapshot: events_pb2.Snapshot) -> None:
+    snapshot.dual_variables[0] = math.nan
+
+
+def _negative_episode(snapshot: events_pb2.Snapshot) -> None:
+    snapshot.episode = -1
+    del snapshot.episodes[:]
+
+
 def _no_spec(snapshot: events_pb2.Snapshot) -> None:
     snapshot.ClearField("spec")
 
@@ -501,7 +522,7 @@ def _negative_counts(snapshot: events_pb2.Snapshot) -> None:
 
 
 def _bomb(snapshot: events_pb2.Snapshot) -> None:
-    snapshot.transition_counts.data = zlib.compress(bytes(300 * 1024 * 1024), 9)
+    snapshot.transition_counts.data = zlib.compress(bytes(100 * 1024 * 1024), 1)
 
 
 @pytest.mark.parametrize(
@@ -515,6 +536,10 @@ def _bomb(snapshot: events_pb2.Snapshot) -> None:
         _two_duals,
         _short_policy,
         _wild_step,
+        _wild_episode,
+        _no_scale,
+        _wild_dual,
+        _negative_episode,
         _no_spec,
         _negative_counts,
         _bomb,
@@ -530,9 +555,10 @@ def test_an_import_that_makes_no_sense_is_refused(
     snapshot = events_pb2.Snapshot.FromString(exported(wire, agent)[0])
     spoil(snapshot)
     data = snapshot.SerializeToString()
-    refused = refusal(lambda: imported(wire, "new", data, hashlib.sha256(data).digest(), 65536))
+    new = f"{agent}-new"
+    refused = refusal(lambda: imported(wire, new, data, hashlib.sha256(data).digest(), 65536))
     assert refused.code == Code.INVALID_ARGUMENT
-    assert refusal(lambda: wire.status("new")).code == Code.NOT_FOUND
+    assert refusal(lambda: wire.status(new)).code == Code.NOT_FOUND
 
 
 def test_an_agent_can_be_verified(wire: Any, refusal: Refuse) -> None:

@@ -52,19 +52,15 @@ def test_an_episode_starts_without_state_or_policy(wire: Any, agent: str) -> Non
     assert not reply.HasField("policy")
 
 
-def test_a_repeated_start_is_the_same_episode(wire: Any, agent: str) -> None:
+def test_a_repeated_start_is_the_same_episode(wire: Any, agent: str, transition: See) -> None:
     """The same request_id gives the same reply, before, during and after the episode, and writes nothing."""
     first = wire.start(agent, 0, request_id="k", with_policy=True)
     before = wire.status(agent)
     assert wire.start(agent, 0, request_id="k", with_policy=True) == first
     assert unchanged(wire, agent, before)
-    wire.report_episode(agent, 1, *(wire_step(0, 0) for _ in range(HORIZON)))
+    wire.report_episode(agent, 1, *[transition(0, 0, 0)] * HORIZON)
     assert wire.start(agent, 0, request_id="k", with_policy=True) == first
     assert wire.start(agent, 0, request_id="l").episode == 2
-
-
-def wire_step(state: int, next_state: int) -> control_pb2.Transition:
-    return control_pb2.Transition(state=state, action=0, next_state=next_state)
 
 
 @pytest.mark.parametrize("state", [1, None])
@@ -363,7 +359,7 @@ def test_a_step_too_early_is_out_of_range(wire: Any, agent: str, refusal: Refuse
 def test_another_action_than_proposed_is_learned_and_counted(wire: Any, agent: str, transition: See) -> None:
     """A supervisor may overrule the agent: the kernel is learned from what was executed."""
     proposed = wire.start(agent, 1).action
-    other = next(action for action in range(3) if action != proposed and action != 1)
+    other = next(action for action in range(3) if action not in {proposed, 1})
     wire.report(agent, transition(1, other, 0))
     wire.report(agent, transition(0, wire.act(agent, 0).action, 0))
     status = wire.status(agent)

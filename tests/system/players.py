@@ -17,6 +17,15 @@ from safe_psrl_testbed import scenario_named
 from safe_psrl_testbed.environment import TabularEnvironment
 
 NewEnvironment = Callable[[], TabularEnvironment]
+# How a server that has forgotten something answers to what builds on it.
+REFUSALS = {
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.DATA_LOSS,
+}
 
 
 class AcknowledgedLossError(AssertionError):
@@ -99,6 +108,8 @@ class Player:
         try:
             reply = insist(method, request)
         except grpc.RpcError as error:
+            if error.code() not in REFUSALS:
+                raise
             raise AcknowledgedLossError(f"{self.agent}: {error.code().name}: {error.details()}") from error
         self._acknowledged()
         return reply

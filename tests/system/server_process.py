@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
@@ -128,6 +130,17 @@ class ServerProcess:
         with contextlib.suppress(grpc.RpcError):
             return self.health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10).status
         return None
+
+    def http(self, path: str) -> tuple[int, str]:
+        """Status and body of a page of its metrics address; 0 if nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://{self.metrics}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
 
     @property
     def resident_bytes(self) -> int:

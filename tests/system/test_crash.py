@@ -25,11 +25,13 @@ from server_process import ServerProcess, show
 
 from safe_psrl_client import Client, RemoteAgent
 from safe_psrl_client.play import play_episode
+from safe_psrl_proto.v1 import admin_pb2
 
 pytestmark = pytest.mark.slow
 
 KILLS = 50
-SNAPSHOTS = "[snapshots]\nevery_events = 50\n"  # so that streams are shortened between crashes too
+SNAPSHOT_EVENTS = 50  # few, so that streams are shortened between crashes too
+SNAPSHOTS = f"[snapshots]\nevery_events = {SNAPSHOT_EVENTS}\n"
 CARELESS = (sys.executable, str(Path(__file__).parent / "careless_server.py"))
 NewServer = Callable[..., ServerProcess]
 
@@ -135,6 +137,8 @@ def test_fifty_kills_lose_nothing_and_change_nothing(new_server: NewServer) -> N
     assert server.starts == KILLS + 1
     for player in players:
         check_player(player)
+        stored = server.admin.VerifyAgent(admin_pb2.VerifyAgentRequest(agent=player.agent))
+        assert stored.events < 3 * SNAPSHOT_EVENTS, "recovery would be bounded by history, not by snapshots"
     assert server.stop() == 0
     server.start()
     for player in players:
@@ -176,6 +180,7 @@ def test_the_oracle_notices_a_server_that_replies_before_it_commits(new_server: 
     players = two_players(server, progress)
     with pytest.raises(AcknowledgedLossError) as loss:
         play_under_fire(server, [player.play_episode for player in players], progress)
+    assert server.starts > 1
     show(f"{fault}: after {server.starts - 1} kills and {progress.calls} acknowledged calls: {loss.value}")
 
 

@@ -1,7 +1,5 @@
 """What the server says of itself, over gRPC and HTTP, while it starts and afterwards."""
 
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 
 import grpc
@@ -14,17 +12,6 @@ from safe_psrl_proto.v1 import admin_pb2, control_pb2
 
 NewServer = Callable[..., ServerProcess]
 SERVICES = ("", "safe_psrl.v1.ControlService", "safe_psrl.v1.AdminService")
-
-
-def http(server: ServerProcess, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://{server.metrics}{path}", timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-    except OSError:
-        return 0, ""
 
 
 def refused(method: Callable[..., object], request: object) -> grpc.StatusCode:
@@ -53,21 +40,15 @@ def test_it_does_not_serve_until_it_has_recovered(new_server: NewServer) -> None
         (server.admin.CreateAgent, admin_pb2.CreateAgentRequest(agent="other", preset="inventory")),
     ):
         assert refused(method, request) == grpc.StatusCode.UNAVAILABLE
-    assert http(server, "/healthz") == (503, "not ready\n")
+    assert server.http("/healthz") == (503, "not ready\n")
     assert server.health_of("") == NOT_SERVING, "it became ready while it was being asked"
 
     server.wait_until_serving()
     assert {server.health_of(service) for service in SERVICES} == {SERVING}
-    assert http(server, "/healthz") == (200, "ok\n")
+    unknown = health_pb2.HealthCheckRequest(service="safe_psrl.v1.Nothing")
+    assert refused(server.health.Check, unknown) == grpc.StatusCode.NOT_FOUND
+    assert server.http("/healthz") == (200, "ok\n")
     assert server.admin.GetAgent(admin_pb2.GetAgentRequest(agent="buffer")).status.completed_episodes == 1
-
-
-def test_a_service_that_it_does_not_have(new_server: NewServer) -> None:
-    server = new_server()
-    server.start()
-    assert refused(server.health.Check, health_pb2.HealthCheckRequest(service="safe_psrl.v1.Nothing")) == (
-        grpc.StatusCode.NOT_FOUND
-    )
 
 
 def test_metrics_are_read_from_durable_state(new_server: NewServer) -> None:
@@ -78,7 +59,7 @@ def test_metrics_are_read_from_durable_state(new_server: NewServer) -> None:
     player.create()
     for _ in range(3):
         player.play_episode()
-    metrics = values_of(http(server, "/metrics"))
+    metrics = values_of(server.http("/metrics"))
     status = server.admin.GetAgent(admin_pb2.GetAgentRequest(agent="buffer")).status
     (constraint,) = status.constraints
     labels = f'{{agent="buffer",constraint="{constraint.name}"}}'
@@ -87,11 +68,11 @@ def test_metrics_are_read_from_durable_state(new_server: NewServer) -> None:
     assert metrics[f"safe_psrl_episode_cost{labels}"] == constraint.last_cost
     assert metrics[f"safe_psrl_cost_budget{labels}"] == constraint.cost_budget
     assert metrics["safe_psrl_quarantined_agents"] == 0
-    assert http(server, "/elsewhere")[0] == 404
+    assert server.http("/elsewhere")[0] == 404
 
     server.kill()
     server.start()
-    again = values_of(http(server, "/metrics"))
+    again = values_of(server.http("/metrics"))
     assert again["safe_psrl_recovery_seconds"] > 0
     about_agents = [name for name in metrics if "agent=" in name]
     assert [again[name] for name in about_agents] == [metrics[name] for name in about_agents]

@@ -26,6 +26,7 @@ class CmdpPsrlRun(BaselineRun):
     def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int) -> None:
         super().__init__("cmdp-psrl", spec, transitions, seed)
         self._counts = no_counts(spec, per_step=not spec.stationary)
+        self.keep(self._counts)
         self._prior = (spec.dirichlet_prior > 0).astype(np.float64)
 
     def advance(self, episodes: int) -> None:

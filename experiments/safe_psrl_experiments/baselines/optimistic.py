@@ -57,6 +57,8 @@ class OptimisticRun(BaselineRun):
         )
         for s, a in np.ndindex(*pair):
             update_box(self._box, self._counts, self.world, manner, s, a)
+        self.keep(self._counts)
+        self.keep(self._box)
 
     def advance(self, episodes: int) -> None:
         span = self.next_span(episodes)

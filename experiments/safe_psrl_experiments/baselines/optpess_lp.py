@@ -44,6 +44,7 @@ class OptPessLpRun(BaselineRun):
         )
         self._safe = safe_policy(spec, transitions)
         self._counts = no_counts(spec, per_step=True)
+        self.keep(self._counts)
 
     def advance(self, episodes: int) -> None:
         span = self.next_span(episodes)

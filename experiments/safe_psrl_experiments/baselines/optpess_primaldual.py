@@ -38,6 +38,8 @@ class OptPessPrimalDualRun(BaselineRun):
         self._signals = np.empty((2, spec.horizon, spec.num_states, spec.num_actions))
         for h, s, a in np.ndindex(self._signals.shape[1:]):
             bend(self.world, self._counts, self._log_term, h, s, a, self._signals)
+        self.keep(self._counts)
+        self._tables |= {"signals": self._signals}
 
     def advance(self, episodes: int) -> None:
         run(

@@ -1,5 +1,7 @@
 """What every compared system shares: the true world, the books, the environment's randomness, and the safe policy."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +11,7 @@ from safe_psrl.errors import SpecError
 from safe_psrl.optimum import exact_optimum
 from safe_psrl.options import SafePsrlOptions
 from safe_psrl.planning import Floats
-from safe_psrl.simulation import Ledger, World, pick, world_of
+from safe_psrl.simulation import Ledger, World, empty_ledger, pick, world_of
 from safe_psrl.spec import CmdpSpec
 from safe_psrl.streams import open_stream
 
@@ -24,9 +26,11 @@ class BaselineRun:
         self.seed = seed
         self.problem: Problem = problem_of(spec, SafePsrlOptions())
         self.world: World = world_of(spec, transitions)
-        self.ledger = Ledger(np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, np.int64))
+        self.ledger: Ledger = empty_ledger(spec)
         self.dual, self.epsilon = np.zeros(1), np.zeros(1)
         self.streams = (*open_stream(), *open_stream())  # its own, and the environment's
+        self._tables: dict[str, NDArray[Any]] = {"dual": self.dual, "epsilon": self.epsilon}
+        self.keep(self.ledger)
 
     @property
     def dual_variables(self) -> Floats:
@@ -35,6 +39,14 @@ class BaselineRun:
     @property
     def pessimism(self) -> Floats:
         return self.epsilon.copy()
+
+    @property
+    def tables(self) -> dict[str, NDArray[Any]]:
+        return self._tables
+
+    def keep(self, tables: NamedTuple) -> None:
+        """Say that an episode changes these."""
+        self._tables |= tables._asdict()
 
     def next_span(self, episodes: int) -> tuple[int, int]:
         """First and last of the next episodes."""

@@ -21,6 +21,7 @@ class PsrlRun(BaselineRun):
         super().__init__("psrl", spec, transitions, seed)
         self._memory = fresh_memory(spec)
         self._draft = empty_draft(spec)
+        self._tables |= {"counts": self._memory.counts}
 
     def advance(self, episodes: int) -> None:
         span = self.next_span(episodes)

@@ -148,7 +148,7 @@ class AgentStatus(_message.Message):
     visited_ratio: _builtins.float
     """Share of the available (state, action) pairs that were ever visited."""
     state_digest: _builtins.str
-    """Digest of everything learned, as hexadecimal: equal states have equal digests."""
+    """Digest of everything learned, as hexadecimal: equal states have equal digests. Only in replies about one agent."""
     plan_seconds: _builtins.float
     created_micros: _builtins.int
     @_builtins.property

@@ -186,36 +186,54 @@ class SafePsrlOptions(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    METHOD_FIELD_NUMBER: _builtins.int
     PESSIMISM_COEFFICIENT_FIELD_NUMBER: _builtins.int
     CAP_PESSIMISM_FIELD_NUMBER: _builtins.int
     MAX_KERNEL_DRAWS_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    method: _builtins.str
+    """"theorem", "published" or "literal": the paper's algorithm with the coefficient of that name. "adaptive": pessimism from
+    the posterior's own uncertainty; measured to lose far less reward, but not covered by the theorem. Default "published".
+    """
     pessimism_coefficient: _builtins.float
-    """K_eps, at least 0. Default 0.05, the published setting; 5 is the theorem's."""
+    """K_eps of the paper's algorithm, at least 0, in place of the method's. 0.05 is the published setting; 5 is the theorem's."""
     cap_pessimism: _builtins.bool
     """Keep the pessimism at or below (tau - c0) / 2. Default false."""
     max_kernel_draws: _builtins.int
     """Draws of a kernel an episode, while the drawn one contradicts the satisfiable costs. From 1 to 1,000,000, default 100."""
+    confidence: _builtins.float
+    """Of the adaptive method: standard deviations of the plan's cost that the budget is tightened by. Default 2."""
     def __init__(
         self,
         *,
+        method: _builtins.str | None = ...,
         pessimism_coefficient: _builtins.float | None = ...,
         cap_pessimism: _builtins.bool | None = ...,
         max_kernel_draws: _builtins.int | None = ...,
+        confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cap_pessimism", b"_cap_pessimism", "_max_kernel_draws", b"_max_kernel_draws", "_pessimism_coefficient", b"_pessimism_coefficient", "cap_pessimism", b"cap_pessimism", "max_kernel_draws", b"max_kernel_draws", "pessimism_coefficient", b"pessimism_coefficient"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cap_pessimism", b"_cap_pessimism", "_confidence", b"_confidence", "_max_kernel_draws", b"_max_kernel_draws", "_method", b"_method", "_pessimism_coefficient", b"_pessimism_coefficient", "cap_pessimism", b"cap_pessimism", "confidence", b"confidence", "max_kernel_draws", b"max_kernel_draws", "method", b"method", "pessimism_coefficient", b"pessimism_coefficient"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cap_pessimism", b"_cap_pessimism", "_max_kernel_draws", b"_max_kernel_draws", "_pessimism_coefficient", b"_pessimism_coefficient", "cap_pessimism", b"cap_pessimism", "max_kernel_draws", b"max_kernel_draws", "pessimism_coefficient", b"pessimism_coefficient"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cap_pessimism", b"_cap_pessimism", "_confidence", b"_confidence", "_max_kernel_draws", b"_max_kernel_draws", "_method", b"_method", "_pessimism_coefficient", b"_pessimism_coefficient", "cap_pessimism", b"cap_pessimism", "confidence", b"confidence", "max_kernel_draws", b"max_kernel_draws", "method", b"method", "pessimism_coefficient", b"pessimism_coefficient"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cap_pessimism: _TypeAlias = _typing.Literal["cap_pessimism"]  # noqa: Y015
     _WhichOneofArgType__cap_pessimism: _TypeAlias = _typing.Literal["_cap_pessimism", b"_cap_pessimism"]  # noqa: Y015
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
     _WhichOneofReturnType__max_kernel_draws: _TypeAlias = _typing.Literal["max_kernel_draws"]  # noqa: Y015
     _WhichOneofArgType__max_kernel_draws: _TypeAlias = _typing.Literal["_max_kernel_draws", b"_max_kernel_draws"]  # noqa: Y015
+    _WhichOneofReturnType__method: _TypeAlias = _typing.Literal["method"]  # noqa: Y015
+    _WhichOneofArgType__method: _TypeAlias = _typing.Literal["_method", b"_method"]  # noqa: Y015
     _WhichOneofReturnType__pessimism_coefficient: _TypeAlias = _typing.Literal["pessimism_coefficient"]  # noqa: Y015
     _WhichOneofArgType__pessimism_coefficient: _TypeAlias = _typing.Literal["_pessimism_coefficient", b"_pessimism_coefficient"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cap_pessimism) -> _WhichOneofReturnType__cap_pessimism | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_kernel_draws) -> _WhichOneofReturnType__max_kernel_draws | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__method) -> _WhichOneofReturnType__method | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__pessimism_coefficient) -> _WhichOneofReturnType__pessimism_coefficient | None: ...
 
@@ -223,20 +241,29 @@ Global___SafePsrlOptions: _TypeAlias = SafePsrlOptions  # noqa: Y015
 
 @_typing.final
 class Policy(_message.Message):
-    """A deterministic policy."""
+    """A policy: what to play at each step in each state."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HORIZON_FIELD_NUMBER: _builtins.int
     NUM_STATES_FIELD_NUMBER: _builtins.int
     ACTIONS_FIELD_NUMBER: _builtins.int
+    PROBABILITIES_FIELD_NUMBER: _builtins.int
     horizon: _builtins.int
     """Steps."""
     num_states: _builtins.int
     """States."""
     @_builtins.property
     def actions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """horizon * num_states actions, row-major: the action at (step, state) is at step * num_states + state."""
+        """horizon * num_states actions, row-major: the action at (step, state) is at step * num_states + state. Of a randomised
+        policy, the actions drawn for this episode: asked again, it plays the same.
+        """
+
+    @_builtins.property
+    def probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of a randomised policy, the probabilities that they were drawn with: horizon * num_states * num_actions, row-major.
+        Empty for a deterministic one.
+        """
 
     def __init__(
         self,
@@ -244,10 +271,11 @@ class Policy(_message.Message):
         horizon: _builtins.int = ...,
         num_states: _builtins.int = ...,
         actions: _abc.Iterable[_builtins.int] | None = ...,
+        probabilities: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "horizon", b"horizon", "num_states", b"num_states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "horizon", b"horizon", "num_states", b"num_states", "probabilities", b"probabilities"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

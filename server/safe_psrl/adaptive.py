@@ -1,0 +1,122 @@
+"""Adaptive pessimism: the posterior's own uncertainty in place of the schedule, an exact plan in place of the dual walk.
+
+At the start of an episode, on the sampled kernel p_k:
+
+1. plan exactly at the budget tau; sigma is the posterior's standard deviation of that plan's cost (`uncertainty`);
+2. epsilon_k = min(confidence * sigma, 0.9 tau);
+3. plan exactly at the budget tau - epsilon_k (of least cost if that cannot be kept), and play it: a randomised policy.
+
+It needs no state but the counts. The theorem's guarantee is for the paper's schedule, not for this.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safe_psrl.compiled import compiled
+from safe_psrl.episode import Draft, Problem, draw_satisfiable_kernel
+from safe_psrl.optimum import policy_from_occupancy, solve_cmdp
+from safe_psrl.planning import Floats, Policy, evaluate_randomised
+from safe_psrl.schedule import dual_scale_at
+from safe_psrl.spec import CmdpSpec
+from safe_psrl.streams import ACTIONS, restart
+from safe_psrl.uncertainty import cost_deviation, posterior_mean
+
+LARGEST_SHARE = 0.9  # of the budget, that pessimism may take
+
+
+@compiled
+def begin_adaptive_episode(
+    generator: np.random.Generator,
+    words: NDArray[np.uint64],
+    problem: Problem,
+    signals: Floats,
+    cost_visits: NDArray[np.int64],
+    seed: int,
+    k: int,
+    counts: NDArray[np.int64],
+    draft: Draft,
+) -> tuple[int, bool]:
+    """Write the plan of episode `k` for one constraint; return the kernels drawn, and whether the last satisfies c0.
+
+    `cost_visits` [1|H, S, A] are the observations behind a learned cost; no rows if it is known.
+    """
+    tau = problem.tau[0]
+    draws, satisfied = draw_satisfiable_kernel(generator, words, problem, signals, seed, k, counts, draft)
+    solve_cmdp(draft.p, signals, problem.available, problem.initial, tau, draft.probabilities)
+    mean, weight = np.empty(problem.prior.shape), np.empty(problem.prior.shape[:3])
+    posterior_mean(problem.prior, counts, mean, weight)
+    sigma = cost_deviation(mean, weight, signals[1], draft.probabilities, problem.initial, cost_visits)
+    draft.pessimism[0] = min(problem.confidence * sigma, LARGEST_SHARE * tau)
+    solve_cmdp(draft.p, signals, problem.available, problem.initial, tau - draft.pessimism[0], draft.probabilities)
+    finish_draft(generator, words, problem, signals, seed, k, draft)
+    return draws, satisfied
+
+
+@compiled
+def finish_draft(
+    generator: np.random.Generator,
+    words: NDArray[np.uint64],
+    problem: Problem,
+    signals: Floats,
+    seed: int,
+    k: int,
+    draft: Draft,
+) -> None:
+    """Once the probabilities are there: their values under the sample, and the actions that this episode will play.
+
+    One uniform number a step decides it for every state. A step comes once an episode, so this is the randomised policy;
+    and asked again, it plays the same.
+    """
+    evaluate_randomised(draft.p, signals, draft.probabilities, draft.values)
+    restart(generator, words, seed, k, ACTIONS)
+    for h in range(draft.policy.shape[0]):
+        realise_step(draft.probabilities, draft.policy, h, generator.random())
+    for i in range(draft.dual_next.size):
+        draft.dual_next[i] = 0.0
+        draft.dual_scale[i] = dual_scale_at(k, draft.policy.shape[0], problem.tau[i], problem.c0[i])
+
+
+@compiled
+def realise_step(probabilities: Floats, policy: Policy, h: int, uniform: float) -> None:
+    """Write the actions that `uniform` falls on at step `h`."""
+    for s in range(policy.shape[1]):
+        rest = uniform
+        for a in range(probabilities.shape[2]):
+            if probabilities[h, s, a] > 0.0:
+                policy[h, s] = a  # the last possible one, should rounding leave a rest
+                rest -= probabilities[h, s, a]
+                if rest < 0.0:
+                    break
+
+
+def begin_adaptive_with_several(
+    generator: np.random.Generator,
+    words: NDArray[np.uint64],
+    problem: Problem,
+    spec: CmdpSpec,
+    visits: NDArray[np.int64],
+    seed: int,
+    k: int,
+    counts: NDArray[np.int64],
+    draft: Draft,
+) -> tuple[int, bool]:
+    """The same for several constraints, by linear programs. `spec` has the signals as they are estimated now."""
+    from safe_psrl.linear_program import safest_occupancy  # noqa: PLC0415  # scipy's optimisers load slowly
+
+    signals, tau = spec.signals, spec.cost_budgets
+    draws, satisfied = draw_satisfiable_kernel(generator, words, problem, signals, seed, k, counts, draft)
+    mean, weight = np.empty(problem.prior.shape), np.empty(problem.prior.shape[:3])
+    posterior_mean(problem.prior, counts, mean, weight)
+
+    def plan(budgets: Floats) -> None:
+        draft.probabilities[:] = safest_occupancy(spec, draft.p, budgets)
+        policy_from_occupancy(draft.probabilities, spec.available_actions)
+
+    plan(tau)
+    for i, learned in enumerate(spec.learned_signals[1:]):
+        seen = visits if learned else visits[:0]
+        sigma = cost_deviation(mean, weight, signals[1 + i], draft.probabilities, problem.initial, seen)
+        draft.pessimism[i] = min(problem.confidence * sigma, LARGEST_SHARE * tau[i])
+    plan(tau - draft.pessimism)
+    finish_draft(generator, words, problem, signals, seed, k, draft)
+    return draws, satisfied

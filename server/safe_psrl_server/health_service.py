@@ -1,0 +1,57 @@
+"""`grpc.health.v1` for all services together. Watches have no end of their own, so they end when the server drains."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
+SERVICES: Final = frozenset({"", "safe_psrl.v1.ControlService", "safe_psrl.v1.AdminService"})
+
+
+class HealthService(health_pb2_grpc.HealthServicer):
+    """Not serving until `serve`, and not any more from `drain` on."""
+
+    def __init__(self) -> None:
+        self._serving = False
+        self._draining = False
+        self._changed = asyncio.Event()  # a new one after each change
+
+    def serve(self) -> None:
+        self._serving = True
+        self._announce()
+
+    def drain(self) -> None:
+        self._serving, self._draining = False, True
+        self._announce()
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
+        if request.service not in SERVICES:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.service!r}")
+        return self._status(request.service)
+
+    async def Watch(
+        self, request: health_pb2.HealthCheckRequest, context: Context
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        sent = None
+        while True:
+            changed, draining, status = self._changed, self._draining, self._status(request.service)
+            if status != sent:
+                yield status
+            if draining:
+                return
+            sent = status
+            await changed.wait()
+
+    def _status(self, service: str) -> health_pb2.HealthCheckResponse:
+        if service not in SERVICES:
+            return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+        if self._serving:
+            return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
+
+    def _announce(self) -> None:
+        before, self._changed = self._changed, asyncio.Event()
+        before.set()

@@ -1,0 +1,379 @@
+"""What calls mean where time, several open episodes, other writers or a failing store come in: the host without a network."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
+from safe_psrl_server.control_service import ControlService
+from safe_psrl_server.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    NotFoundError,
+    ServiceError,
+    UnavailableError,
+)
+from safe_psrl_server.store import DamagedStreamError, StoreFailedError
+from safe_psrl_server.store.memory import MemoryStore
+from safe_psrl_server.store.sqlite import SqliteStore
+
+Spec = Callable[..., model_pb2.AgentSpec]
+See = Callable[..., control_pb2.Transition]
+
+
+def start(bench: Any, **fields: Any) -> Any:
+    return bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a", **{"state": 0, **fields}))
+
+
+def act(bench: Any, state: int, **fields: Any) -> Any:
+    return bench.commands.get_action(control_pb2.GetActionRequest(agent="a", state=state, **fields))
+
+
+def report(bench: Any, transition: control_pb2.Transition, **fields: Any) -> Any:
+    request = control_pb2.ReportTransitionRequest(agent="a", transition=transition, **fields)
+    return bench.commands.report(request, wants_action=False)
+
+
+# --- time
+
+
+async def test_an_inactive_episode_gives_way(bench: Any, make_spec: Spec, transition: See) -> None:
+    """After the agent's time-out the next start abandons it; what it reported stays."""
+    await bench.commands.create("a", make_spec(episode_timeout_seconds=60))
+    await start(bench)
+    bench.clock.pass_seconds(59)
+    await report(bench, transition(0, 1, 0))
+    bench.clock.pass_seconds(59.999999)
+    with pytest.raises(FailedPreconditionError, match="episode 1 is open at step 1"):
+        await start(bench)
+    bench.clock.pass_seconds(0.000001)
+    assert (await start(bench)).episode == 2
+    record = bench.host.record("a")
+    assert record.episodes[1].end == events_pb2.EPISODE_END_ABANDONED
+    assert record.settled_state().transition_counts.sum() == 1
+
+
+async def test_asking_for_actions_does_not_give_way(bench: Any, make_spec: Spec) -> None:
+    """A bare client goes on with the open episode however long it took; only StartEpisode takes its place."""
+    await bench.commands.create("a", make_spec(episode_timeout_seconds=60))
+    await start(bench)
+    bench.clock.pass_seconds(1000)
+    assert (await act(bench, 0)).episode == 1
+
+
+async def test_the_time_out_is_the_servers_unless_the_agent_has_one(make_bench: Any, make_spec: Spec) -> None:
+    """The default comes from the limits and is written into the definition, so that a later default changes nothing."""
+    bench = await make_bench(MemoryStore(), episode_timeout_seconds=5).open()
+    await bench.commands.create("a", make_spec())
+    assert bench.host.record("a").definition.message.episode_timeout_seconds == 5
+    await start(bench)
+    bench.clock.pass_seconds(5)
+    assert (await start(bench)).episode == 2
+    await bench.close()
+
+
+# --- several open episodes
+
+
+async def test_as_many_episodes_as_allowed_may_be_open(bench: Any, make_spec: Spec, transition: See) -> None:
+    """Each has its own sample and steps; which one is meant must then be said; one more is refused."""
+    await bench.commands.create("a", make_spec(max_open_episodes=2))
+    first, second = await start(bench), await start(bench)
+    assert (first.episode, second.episode) == (1, 2)
+    with pytest.raises(FailedPreconditionError) as caught:
+        await start(bench)
+    assert (caught.value.reason, caught.value.metadata["open_episode"]) == ("EPISODE_OPEN", "1")
+    for call in (act(bench, 0), report(bench, transition(0, 1, 0))):
+        with pytest.raises(FailedPreconditionError) as caught:
+            await call
+        assert caught.value.reason == "EPISODE_AMBIGUOUS"
+    for episode in (2, 1):
+        _, reported = await report(bench, transition(0, 1, 2), episode=episode, step=0)
+        assert (reported.episode.number, reported.step) == (episode, 0)
+    assert (await act(bench, 2, episode=2)).step == 1
+    await bench.commands.end_episode(control_pb2.EndEpisodeRequest(agent="a", episode=1))
+    assert (await act(bench, 2)).episode == 2
+    assert (await start(bench)).episode == 3
+
+
+async def test_only_inactive_ones_of_several_give_way(bench: Any, make_spec: Spec, transition: See) -> None:
+    """The one that is still reported to stays open."""
+    await bench.commands.create("a", make_spec(max_open_episodes=2, episode_timeout_seconds=60))
+    await start(bench)
+    await start(bench)
+    bench.clock.pass_seconds(60)
+    await report(bench, transition(0, 1, 0), episode=1, step=0)
+    assert (await start(bench)).episode == 3
+    assert [episode.number for episode in bench.host.record("a").open_episodes] == [1, 3]
+
+
+async def test_abandoning_takes_all_that_are_open(bench: Any, make_spec: Spec) -> None:
+    """As an environment wants that was restarted and knows of none."""
+    await bench.commands.create("a", make_spec(max_open_episodes=2))
+    await start(bench)
+    await start(bench)
+    await start(bench, abandon_open=True)
+    assert [episode.number for episode in bench.host.record("a").open_episodes] == [3]
+
+
+# --- order, races, other writers
+
+
+async def test_racing_bare_clients_share_one_episode(bench: Any, make_spec: Spec) -> None:
+    """Of many that ask while none is open one begins it, and all get its action."""
+    await bench.commands.create("a", make_spec())
+    replies = await asyncio.gather(*(act(bench, 0) for _ in range(20)))
+    assert len(set(replies)) == 1
+    assert bench.host.record("a").state.episode == 1
+
+
+async def test_racing_repeats_are_applied_once(bench: Any, make_spec: Spec, transition: See) -> None:
+    """A start and a report, each sent twenty times at once."""
+    await bench.commands.create("a", make_spec())
+    starts = await asyncio.gather(*(start(bench, request_id="k") for _ in range(20)))
+    assert {started.episode for started in starts} == {1}
+    reports = await asyncio.gather(*(report(bench, transition(0, 1, 0), episode=1, step=0) for _ in range(20)))
+    assert sum(not reported.duplicate for _, reported in reports) == 1
+    assert bench.host.record("a").totals.transitions == 1
+
+
+async def test_a_writer_elsewhere_is_noticed_and_decided_on_anew(make_bench: Any, make_spec: Spec, transition: See) -> None:
+    """Two hosts on one store: whoever lost the race reads what the other wrote, and answers from that."""
+    store = MemoryStore()
+    one, two = await make_bench(store).open(), await make_bench(store).open()
+    await one.commands.create("a", make_spec())
+    await two.commands.create("a", make_spec())
+    await start(one, request_id="k")
+    assert (await start(two, request_id="k")).episode == 1
+    await report(two, transition(0, 1, 0), episode=1, step=0)
+    _, reported = await report(one, transition(0, 1, 0), episode=1, step=0)
+    assert reported.duplicate
+    assert (await store.load("a")).version == 3
+    await report(one, transition(0, 1, 0), episode=1, step=1)
+    assert one.host.record("a").totals.transitions == 2
+    await one.close()
+    await two.close()
+
+
+async def test_agents_do_not_wait_for_each_other(bench: Any, make_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one agent plans, another one acts."""
+    for name in ("a", "b"):
+        await bench.commands.create(name, make_spec())
+    planning, go_on, plan = asyncio.Event(), asyncio.Event(), bench.host.plan
+
+    async def slow(*arguments: Any) -> Any:
+        planning.set()
+        await go_on.wait()
+        return await plan(*arguments)
+
+    monkeypatch.setattr(bench.host, "plan", slow)
+    waiting = asyncio.ensure_future(start(bench))
+    await planning.wait()
+    monkeypatch.setattr(bench.host, "plan", plan)
+    acted = await bench.commands.get_action(control_pb2.GetActionRequest(agent="b", state=0))
+    assert acted.episode == 1
+    assert not waiting.done()
+    go_on.set()
+    assert (await waiting).episode == 1
+
+
+async def test_a_caller_who_goes_away_leaves_no_half_of_a_call(bench: Any, make_spec: Spec, transition: See) -> None:
+    """Once begun a call is carried out: record and store agree, and the retry is a duplicate."""
+    await bench.commands.create("a", make_spec())
+    await start(bench)
+    for _ in range(3):
+        waiting = asyncio.ensure_future(report(bench, transition(0, 1, 0), episode=1, step=0))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    _, reported = await report(bench, transition(0, 1, 0), episode=1, step=0)
+    assert reported.duplicate
+    assert bench.host.record("a").version == (await bench.store.load("a")).version == 3
+
+
+async def test_a_stream_that_is_dropped_leaves_no_task_behind(bench: Any, make_spec: Spec, transition: See) -> None:
+    """However full its backlog was."""
+    await bench.commands.create("a", make_spec())
+    await start(bench)
+    service = ControlService(bench.commands, 2)
+
+    async def requests() -> AsyncIterator[control_pb2.StepStreamRequest]:
+        while True:
+            step = control_pb2.StepRequest(agent="a", episode=1, step=0, transition=transition(0, 1, 0))
+            yield control_pb2.StepStreamRequest(step=step)
+
+    before = asyncio.all_tasks()
+    stream = service.StepStream(requests(), None)
+    assert (await anext(stream)).step.step == 0
+    for _ in range(20):
+        await asyncio.sleep(0)
+    await stream.aclose()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert asyncio.all_tasks() <= before
+
+
+# --- starting, stopping, failing
+
+
+async def test_nothing_is_served_before_recovery_and_after_closing(make_bench: Any, make_spec: Spec) -> None:
+    """UNAVAILABLE, which clients retry; never an empty answer."""
+    bench = make_bench(MemoryStore())
+    for call in (lambda: bench.commands.create("a", make_spec()), lambda: start(bench), lambda: act(bench, 0)):
+        with pytest.raises(UnavailableError):
+            await call()
+    await bench.open()
+    await bench.commands.create("a", make_spec())
+    await bench.close()
+    with pytest.raises(UnavailableError):
+        await start(bench)
+
+
+async def test_a_failed_commit_answers_unavailable_and_changes_no_record(
+    tmp_path: Path, make_bench: Any, make_spec: Spec, transition: See
+) -> None:
+    """Persist, then acknowledge: what was not stored is not in the record either, and no later call gets through."""
+    bench = await make_bench(SqliteStore(tmp_path)).open()
+    await bench.commands.create("a", make_spec())
+    await start(bench)
+    version = bench.host.record("a").version
+
+    def fail(_group: object) -> list[object]:
+        raise OSError("the disk is gone")
+
+    bench.store._commit = fail
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="the disk is gone"):
+            await report(bench, transition(0, 1, 0))
+        assert bench.host.record("a").version == version
+        assert bench.host.record("a").totals.transitions == 0
+    assert isinstance(bench.store.failure.result(), StoreFailedError)
+    await bench.store.close()
+    again = await make_bench(SqliteStore(tmp_path)).open()
+    assert again.host.record("a").version == version
+    await again.close()
+
+
+async def test_a_damaged_agent_is_quarantined_and_the_others_go_on(tmp_path: Path, make_bench: Any, make_spec: Spec) -> None:
+    """Every call for it is DATA_LOSS, creating it anew included; nothing is put in its place."""
+    bench = await make_bench(SqliteStore(tmp_path)).open()
+    for name in ("a", "b"):
+        await bench.commands.create(name, make_spec())
+    bench.store._writing.execute("UPDATE events SET payload = x'00' WHERE agent = 'a'")
+    await bench.store.close()
+    again = await make_bench(SqliteStore(tmp_path)).open()
+    for call in (
+        lambda: start(again),
+        lambda: act(again, 0),
+        lambda: again.commands.create("a", make_spec()),
+        lambda: again.commands.delete("a"),
+        lambda: again.commands.pause("a", ""),
+        lambda: again.host.verify("a"),
+    ):
+        with pytest.raises(DataLossError, match="event 1 was changed"):
+            await call()
+    assert [agent.name for agent in again.host.hosted()] == ["a", "b"]
+    reply = await again.commands.start_episode(control_pb2.StartEpisodeRequest(agent="b"))
+    assert reply.episode == 1
+    await again.close()
+    once_more = await make_bench(SqliteStore(tmp_path)).open()
+    with pytest.raises(DataLossError):
+        once_more.host.record("a")
+    await once_more.close()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b"",
+        b"\xff\xff",
+        events_pb2.Event(agent_created=events_pb2.AgentCreated()).SerializeToString(),
+        events_pb2.Event(episode_ended=events_pb2.EpisodeEnded(episode=7)).SerializeToString(),
+        events_pb2.Event(transition_observed=events_pb2.TransitionObserved(episode=7)).SerializeToString(),
+    ],
+)
+async def test_events_that_cannot_be_folded_quarantine_their_agent(make_bench: Any, make_spec: Spec, event: bytes) -> None:
+    """Of a later release, or of a fault: intact bytes that this release cannot follow stop that agent, not the server."""
+    store = MemoryStore()
+    bench = await make_bench(store).open()
+    for name in ("a", "b"):
+        await bench.commands.create(name, make_spec())
+    await store.append("a", 1, [event])
+    again = await make_bench(store).open()
+    with pytest.raises(DataLossError, match="cannot be folded"):
+        again.host.record("a")
+    assert again.host.record("b").exists
+
+
+async def test_a_listed_agent_of_which_nothing_is_found_is_quarantined(make_bench: Any) -> None:
+    """It was something once: it is neither forgotten nor replaced by a blank one."""
+
+    class Forgetful(MemoryStore):
+        async def agents(self) -> list[str]:
+            return ["a"]
+
+    bench = await make_bench(Forgetful()).open()
+    with pytest.raises(DataLossError, match="nothing is stored under its name"):
+        bench.host.record("a")
+
+
+async def test_snapshots_are_taken_by_count_and_at_the_end(tmp_path: Path, make_bench: Any, make_spec: Spec) -> None:
+    """Recovery reads at most so many events; after a clean stop it reads none."""
+    bench = await make_bench(SqliteStore(tmp_path), every_events=4).open()
+    await bench.commands.create("a", make_spec())
+    for _ in range(5):
+        await start(bench, abandon_open=True)
+    while bench.host._background:
+        await asyncio.gather(*bench.host._background)
+    stream = await bench.store.load("a")
+    assert stream.snapshot is not None
+    assert len(stream.events) < 4
+    await start(bench, abandon_open=True)
+    state = bench.host.record("a").digest()
+    await bench.close()
+    store = SqliteStore(tmp_path)
+    await store.open()
+    assert (await store.load("a")).events == []
+    await store.close()
+    again = await make_bench(SqliteStore(tmp_path)).open()
+    assert again.host.record("a").digest() == state
+    await again.close()
+
+
+async def test_a_refused_call_changes_nothing(bench: Any, make_spec: Spec, transition: See) -> None:
+    """Whatever the reason, no event is appended."""
+    await bench.commands.create("a", make_spec())
+    await start(bench)
+    stored = await bench.store.load("a")
+    calls: list[Any] = [
+        start(bench),
+        report(bench, transition(0, 9, 0)),
+        report(bench, transition(0, 1, 0), episode=1, step=2),
+        report(bench, transition(0, 1, 0), episode=9, step=0),
+        bench.commands.end_episode(control_pb2.EndEpisodeRequest(agent="a", episode=9)),
+        bench.commands.create("a", make_spec(seed=5)),
+        bench.commands.create("b", model_pb2.AgentSpec()),
+    ]
+    for call in calls:
+        with pytest.raises(ServiceError):
+            await call
+    assert await bench.store.load("a") == stored
+    assert await bench.store.agents() == ["a"]
+    with pytest.raises(NotFoundError):
+        bench.host.record("b")
+
+
+async def test_a_snapshot_of_a_damaged_stream_is_refused(tmp_path: Path, make_bench: Any, make_spec: Spec) -> None:
+    """The event that it stands for must be there; what is served goes on, and nothing is overwritten."""
+    bench = await make_bench(SqliteStore(tmp_path)).open()
+    await bench.commands.create("a", make_spec())
+    bench.store._writing.execute("DELETE FROM events")
+    await bench.host.snapshot("a")
+    assert bench.store._writing.execute("SELECT count(*) FROM snapshots").fetchone() == (0,)
+    with pytest.raises(DamagedStreamError):
+        await bench.store.load("a")
+    await bench.store.close()

@@ -1,0 +1,336 @@
+"""Any order of calls, repeats, mistakes, races and restarts, against a plain model of what must then be known."""
+
+import asyncio
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from safe_psrl import CmdpSpec, SafePsrl, Transition, act, settle
+from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
+from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, ServiceError, StepGapError
+from safe_psrl_server.store.sqlite import SqliteStore
+
+HORIZON = 3
+ACTIONS = st.sampled_from([0, 1])  # available everywhere
+NEXT_STATES = st.sampled_from([0, 2])  # possible from everywhere
+SIGNALS = st.sampled_from([0.0, 0.5, 1.0])
+
+
+class Move(NamedTuple):
+    """A step as it is reported."""
+
+    state: int
+    action: int
+    next_state: int
+    reward: float
+
+    @property
+    def message(self) -> control_pb2.Transition:
+        return control_pb2.Transition(
+            state=self.state, action=self.action, next_state=self.next_state, reward=self.reward, costs=[self.reward, 0.5]
+        )
+
+
+class ProtocolMachine(RuleBasedStateMachine):
+    """The real host on a real directory, and beside it dictionaries and a pure learner."""
+
+    make_bench: Callable[..., Any]
+    make_spec: Callable[..., model_pb2.AgentSpec]
+    make_problem: Callable[..., CmdpSpec]
+
+    @initialize(learned=st.booleans(), every_events=st.sampled_from([1, 7, 1000]))
+    def begin(self, learned: bool, every_events: int) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="machine-"))
+        self.place = 0
+        self.every_events = every_events
+        self.runner = asyncio.Runner()
+        self.run(self.open())
+        self.run(self.bench.commands.create("a", type(self).make_spec(learned=learned)))
+        self.learner = SafePsrl(type(self).make_problem(learned=learned))
+        self.state = self.learner.initial_state()
+        self.plan: Any = None
+        self.counts: Counter[tuple[int, int, int]] = Counter()
+        self.moves: list[Move] = []  # of the latest episode
+        self.episode, self.is_open, self.paused = 0, False, False
+        self.completed = 0
+        self.request_id = ""
+
+    def teardown(self) -> None:
+        self.run(self.bench.close())
+        self.runner.close()
+        shutil.rmtree(self.directory)
+
+    # --- what is done to the host
+
+    def run(self, work: Awaitable[Any]) -> Any:
+        return self.runner.run(work)  # type: ignore[arg-type]
+
+    async def open(self) -> None:
+        store = SqliteStore(self.directory / str(self.place))
+        self.bench = await type(self).make_bench(store, every_events=self.every_events).open()
+
+    def start_call(self, **fields: Any) -> Any:
+        request = control_pb2.StartEpisodeRequest(agent="a", state=0, **fields)
+        return self.bench.commands.start_episode(request)
+
+    def report_call(self, move: Move, step: int, *, wants_action: bool = False) -> Any:
+        request = control_pb2.StepRequest(agent="a", episode=self.episode, step=step, transition=move.message)
+        return self.bench.commands.report(request, wants_action=wants_action)
+
+    def refused(self, kind: type[ServiceError], call: Awaitable[Any]) -> ServiceError:
+        with pytest.raises(kind) as caught:
+            self.run(call)
+        return caught.value
+
+    # --- what must then be known
+
+    def has_started(self, number: int) -> None:
+        self.state, self.plan = self.learner.start_episode(self.state)
+        self.episode += 1
+        self.moves, self.is_open = [], True
+        assert number == self.episode
+
+    def has_moved(self, move: Move, step: int) -> None:
+        assert step == len(self.moves)
+        self.moves.append(move)
+        self.counts[move[:3]] += 1
+        self.state = self.learner.observe(self.state, Transition(step, *move, (move.reward, 0.5)))
+        if len(self.moves) == HORIZON:
+            self.is_open = False
+            self.completed += 1
+
+    @property
+    def here(self) -> int:
+        return self.moves[-1].next_state if self.moves else 0
+
+    # --- rules
+
+    @rule(abandon=st.booleans(), request_id=st.sampled_from(["", "new"]))
+    def start(self, abandon: bool, request_id: str) -> None:
+        name = f"{request_id}-{self.episode}" if request_id else ""
+        call = self.start_call(request_id=name, abandon_open=abandon)
+        if self.paused or (self.is_open and not abandon):
+            error = self.refused(FailedPreconditionError, call)
+            assert error.reason == ("AGENT_PAUSED" if self.paused else "EPISODE_OPEN")
+            return
+        started = self.run(call)
+        self.has_started(started.episode)
+        self.request_id = name
+        assert list(started.policy.actions) == self.plan.policy.ravel().tolist()
+
+    @precondition(lambda self: self.request_id)
+    @rule()
+    def start_again(self) -> None:
+        started = self.run(self.start_call(request_id=self.request_id))
+        assert started.episode == self.episode
+        assert list(started.policy.actions) == self.plan.policy.ravel().tolist()
+
+    @rule()
+    def ask(self) -> None:
+        """A bare client: begins an episode if none is open."""
+        request = control_pb2.GetActionRequest(agent="a", state=self.here if self.is_open else 0)
+        call = self.bench.commands.get_action(request)
+        if self.paused:
+            assert self.refused(FailedPreconditionError, call).reason == "AGENT_PAUSED"
+            return
+        acted = self.run(call)
+        if not self.is_open:
+            self.request_id = ""
+            self.has_started(acted.episode)
+        assert (acted.episode, acted.step) == (self.episode, len(self.moves))
+        assert acted.action == act(self.plan, acted.step, self.here)
+
+    @precondition(lambda self: self.is_open and not self.paused)
+    @rule(state=NEXT_STATES, data=st.data())
+    def ask_again(self, state: int, data: st.DataObject) -> None:
+        """Any step so far, in any state: the action never changes."""
+        step = data.draw(st.integers(0, len(self.moves)))
+        state = state if step else 0
+        request = control_pb2.GetActionRequest(agent="a", state=state, episode=self.episode, step=step)
+        assert self.run(self.bench.commands.get_action(request)).action == act(self.plan, step, state)
+
+    @precondition(lambda self: self.is_open)
+    @rule(action=ACTIONS, next_state=NEXT_STATES, reward=SIGNALS, wants_action=st.booleans())
+    def report(self, action: int, next_state: int, reward: float, wants_action: bool) -> None:
+        move, step = Move(self.here, action, next_state, reward), len(self.moves)
+        call = self.report_call(move, step, wants_action=wants_action)
+        if wants_action and self.paused:
+            assert self.refused(FailedPreconditionError, call).reason == "AGENT_PAUSED"
+            return
+        _, reported = self.run(call)
+        assert (reported.duplicate, reported.done) == (False, step == HORIZON - 1)
+        self.has_moved(move, step)
+
+    @precondition(lambda self: self.moves)
+    @rule(data=st.data())
+    def report_again(self, data: st.DataObject) -> None:
+        step = data.draw(st.integers(0, len(self.moves) - 1))
+        _, reported = self.run(self.report_call(self.moves[step], step))
+        assert reported.duplicate
+
+    @precondition(lambda self: self.moves)
+    @rule(data=st.data())
+    def report_otherwise(self, data: st.DataObject) -> None:
+        step = data.draw(st.integers(0, len(self.moves) - 1))
+        move = self.moves[step]
+        field = data.draw(st.sampled_from(["action", "next_state", "reward"]))
+        other = {"action": 1 - move.action, "next_state": 2 - move.next_state, "reward": move.reward / 2 + 0.1}[field]
+        self.refused(AlreadyExistsError, self.report_call(move._replace(**{field: other}), step))
+
+    @precondition(lambda self: self.is_open and len(self.moves) < HORIZON - 1)
+    @rule(data=st.data())
+    def report_ahead(self, data: st.DataObject) -> None:
+        step = data.draw(st.integers(len(self.moves) + 1, HORIZON - 1))
+        error = self.refused(StepGapError, self.report_call(Move(0, 1, 0, 0.5), step))
+        assert error.metadata["expected_step"] == str(len(self.moves))
+
+    @precondition(lambda self: self.episode)
+    @rule(more=st.lists(st.tuples(ACTIONS, NEXT_STATES, SIGNALS), max_size=HORIZON), spoiled=st.booleans())
+    def report_whole(self, more: list[tuple[int, int, float]], spoiled: bool) -> None:
+        """All so far and some more, maybe with a mistake at the end: all of it or nothing."""
+        fresh, state = [], self.here
+        for action, next_state, reward in more[: HORIZON - len(self.moves)]:
+            fresh.append(Move(state, action, next_state, reward))
+            state = next_state
+        path = [move.message for move in (*self.moves, *fresh)]
+        if spoiled and path:
+            path[-1].reward = 2.0
+        request = control_pb2.ReportEpisodeRequest(agent="a", episode=self.episode, transitions=path)
+        call = self.bench.commands.report_episode(request)
+        if (spoiled and path) or (fresh and not self.is_open):
+            self.refused(ServiceError, call)
+            return
+        duplicates, done = self.run(call)
+        assert duplicates == len(self.moves)
+        for move in fresh:
+            self.has_moved(move, len(self.moves))
+        assert done == (not self.is_open)
+
+    @precondition(lambda self: self.episode)
+    @rule()
+    def end(self) -> None:
+        request = control_pb2.EndEpisodeRequest(agent="a", episode=self.episode)
+        ended = self.run(self.bench.commands.end_episode(request))
+        assert not ended.is_open
+        assert (ended.end == events_pb2.EPISODE_END_COMPLETED) == (len(self.moves) == HORIZON)
+        self.is_open = False
+
+    @precondition(lambda self: self.is_open)
+    @rule(action=ACTIONS, next_state=NEXT_STATES)
+    def report_twice_at_once(self, action: int, next_state: int) -> None:
+        """Two clients with the same news: one is first, the other a duplicate."""
+        move, step = Move(self.here, action, next_state, 0.5), len(self.moves)
+
+        async def both() -> list[Any]:
+            return await asyncio.gather(self.report_call(move, step), self.report_call(move, step))
+
+        assert sorted(reported.duplicate for _, reported in self.run(both())) == [False, True]
+        self.has_moved(move, step)
+
+    @precondition(lambda self: self.is_open)
+    @rule(action=ACTIONS)
+    def report_differently_at_once(self, action: int) -> None:
+        """Two clients who disagree: one is taken at its word, the other is told."""
+        step = len(self.moves)
+        moves = [Move(self.here, action, next_state, 1.0) for next_state in (0, 2)]
+
+        async def both() -> list[Any]:
+            calls = (self.report_call(move, step) for move in moves)
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+        outcomes = self.run(both())
+        (loser,) = (i for i, outcome in enumerate(outcomes) if isinstance(outcome, AlreadyExistsError))
+        self.has_moved(moves[1 - loser], step)
+
+    @precondition(lambda self: not self.paused and not self.is_open)
+    @rule()
+    def start_twice_at_once(self) -> None:
+        """A start and a bare client's question: one episode."""
+        name = f"race-{self.episode}"
+
+        async def both() -> list[Any]:
+            request = control_pb2.GetActionRequest(agent="a", state=0)
+            return await asyncio.gather(self.start_call(request_id=name), self.bench.commands.get_action(request))
+
+        started, acted = self.run(both())
+        assert started.episode == acted.episode
+        self.has_started(started.episode)
+        self.request_id = name
+        assert acted.action == act(self.plan, 0, 0)
+
+    @rule()
+    def pause_or_resume(self) -> None:
+        self.paused = not self.paused
+        self.run(self.bench.commands.pause("a", "test") if self.paused else self.bench.commands.resume("a"))
+
+    @rule()
+    def restart(self) -> None:
+        """A clean stop: snapshots, then another process."""
+        self.run(self.bench.close())
+        self.run(self.open())
+
+    @rule()
+    def crash(self) -> None:
+        """The files as they lie on the disk at this moment, log and all, are all that the next process has."""
+
+        async def copy() -> None:
+            while self.bench.host._background:  # a copy is only a crash's image while nobody writes
+                await asyncio.gather(*self.bench.host._background)
+            shutil.copytree(self.directory / str(self.place), self.directory / str(self.place + 1))
+            await self.bench.store.close()
+
+        self.run(copy())
+        shutil.rmtree(self.directory / str(self.place))
+        self.place += 1
+        self.run(self.open())
+
+    # --- always
+
+    @invariant()
+    def knows_what_the_model_knows(self) -> None:
+        """Every acknowledged transition once, no other; the dual variables of a learner that saw the same."""
+        if not hasattr(self, "bench"):
+            return
+        record = self.bench.host.record("a")
+        counts = record.settled_state().transition_counts
+        expected = np.zeros_like(counts)
+        for place, times in self.counts.items():
+            expected[0][place] = times
+        assert np.array_equal(counts, expected)
+        settled = settle(self.state)
+        assert np.array_equal(record.state.dual_variables, settled.dual_variables)
+        assert np.array_equal(record.state.signal_sums, settled.signal_sums)
+        assert record.state.episode == self.episode
+        assert [episode.number for episode in record.open_episodes] == [self.episode] * self.is_open
+        assert (record.paused, record.totals.completed_episodes) == (self.paused, self.completed)
+        assert record.totals.transitions == sum(self.counts.values())
+
+
+@pytest.mark.parametrize("examples", [30, pytest.param(200, marks=pytest.mark.slow)])
+def test_any_order_of_calls(
+    examples: int,
+    make_bench: Callable[..., Any],
+    make_spec: Callable[..., model_pb2.AgentSpec],
+    make_problem: Callable[..., CmdpSpec],
+) -> None:
+    """Duplicates, gaps, conflicts, races, restarts and crashes, forty at a time."""
+
+    class Machine(ProtocolMachine):
+        pass
+
+    Machine.make_bench, Machine.make_spec, Machine.make_problem = (
+        staticmethod(make_bench),
+        staticmethod(make_spec),
+        staticmethod(make_problem),
+    )
+    bounds = settings(max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(Machine, settings=bounds)
