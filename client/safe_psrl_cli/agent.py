@@ -42,6 +42,9 @@ def create(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="An option, such as pessimism_coefficient=0.1; may be repeated."),
     ] = None,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for a service that is only starting.")
+    ] = 0.0,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
@@ -50,6 +53,7 @@ def create(
     Example: safe-psrl agent create shop --preset inventory --seed 7 --set cap_pessimism=true
     """
     from safe_psrl_client import options_from_document  # noqa: PLC0415
+    from safe_psrl_client.patience import patiently  # noqa: PLC0415
 
     if bool(preset) == (spec is not None):
         raise typer.BadParameter("give either --preset or --spec", param_hint="--preset")
@@ -57,10 +61,9 @@ def create(
         raise typer.BadParameter(f"must be at most {MAX_SEED}", param_hint="--seed")
     with connected(target) as client:
         options = options_from_document(_options(settings or []))
-        if spec is None:
-            reply = client.create_agent(name, preset, options=options, seed=seed or 0)
-        else:
-            reply = client.create_agent(name, _definition(spec, options, seed))
+        definition = preset if spec is None else _definition(spec, options, seed)
+        apart: dict[str, Any] = {"options": options, "seed": seed or 0} if spec is None else {}  # a specification has its own
+        reply = patiently(lambda: client.create_agent(name, definition, **apart), wait)
         existed = " existed already, with the same definition" if reply.existed else " created"
         _print(plain(reply), as_json, f"agent {name}{existed}")
 

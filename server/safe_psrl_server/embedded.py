@@ -63,5 +63,6 @@ class EmbeddedServer:
         self._server = Server(self._config)
         await self._server.start()
         self._started.set()
-        await self._stopping.wait()
+        await self._server.until(self._stopping)
         await self._server.drain()
+        self._server.raise_failure()

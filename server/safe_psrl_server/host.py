@@ -5,6 +5,7 @@ read, holds durable facts only. Agents do not wait for each other; a long plan i
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -110,8 +111,9 @@ class AgentHost:
         self.ready = False
         while self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
-        for name in list(self._agents):
-            await self.snapshot(name)
+        with contextlib.suppress(StoreFailedError):  # whoever waits for the store's failure hears of it there
+            for name in list(self._agents):
+                await self.snapshot(name)
         self._planners.shutdown()
 
     # --- reading
@@ -147,6 +149,8 @@ class AgentHost:
         self.check_ready()
         if not may_create:
             self.record(name)
+        elif name not in self._agents:
+            self.check_room()
         try:
             async with asyncio.timeout(self.limits.call_seconds):
                 return await asyncio.shield(self._in_background(self._decide(name, decide, may_create)))

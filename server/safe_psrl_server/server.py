@@ -98,12 +98,19 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         await self.start()
+        await self.until(stopping)
+        self.raise_failure()
+        await self.drain()
+        self.raise_failure()
+
+    async def until(self, stopping: asyncio.Event) -> None:
+        """Return when `stopping` is set, or when a commit has failed."""
         stopped: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
         failed: asyncio.Future[Any] = self._store.failure
         await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
-        if self._store.failure.done():
-            raise self._store.failure.result()
-        await self.drain()
+        stopped.cancel()
+
+    def raise_failure(self) -> None:
         if self._store.failure.done():
             raise self._store.failure.result()
 

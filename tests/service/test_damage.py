@@ -181,7 +181,7 @@ def test_undamaged_images_give_the_exact_state(tmp_path: Path, images: dict[str,
 def test_flipped_bits_of_the_database(tmp_path: Path, images: dict[str, Image], offset: int) -> None:
     """Anywhere in the file: header, schema, trees, events, snapshots, unused space."""
     image = images["clean"]
-    counts = survey(tmp_path, image, FILE, flips(len(image.files[FILE]), 211, offset))
+    counts = survey(tmp_path, image, FILE, flips(len(image.files[FILE]), 331, offset))
     assert counts["exact"] > 100
     assert counts["quarantined"] + counts["refused"] > 0
 
@@ -231,6 +231,20 @@ def test_a_log_that_was_cut_off(tmp_path: Path, images: dict[str, Image], kind: 
     lengths = sorted({0, 1, 31, 32, 33, 4151, 4152, size - 1, *range(0, size, size // 60)})
     counts = survey(tmp_path, image, WAL, [cut(length) for length in lengths if length < size])
     assert set(counts) == {"refused"}
+
+
+@pytest.mark.parametrize("kind", ["crashed", "halved"])
+@pytest.mark.parametrize("damage", [flip(3, 0)[1], flip(40, 7)[1], cut(32)[1], cut(20_000)[1], cut(0)[1]])
+async def test_a_refused_log_is_left_as_it_is(tmp_path: Path, images: dict[str, Image], kind: str, damage: Damage) -> None:
+    """Whoever can still read it must find it: refusing to go on changes neither the database nor its log."""
+    files = {name: bytearray(content) for name, content in images[kind].files.items()}
+    damage(files[WAL])
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="behind what was acknowledged"):
+            await SqliteStore(tmp_path).open()
+        assert {name: (tmp_path / name).read_bytes() for name in files} == files
 
 
 @pytest.mark.parametrize("kind", ["clean", "crashed"])

@@ -140,6 +140,22 @@ async def test_racing_repeats_are_applied_once(bench: Any, make_spec: Spec, tran
     assert bench.host.record("a").totals.transitions == 1
 
 
+async def test_calls_for_an_agent_are_handled_in_their_order(
+    tmp_path: Path, make_bench: Any, make_spec: Spec, transition: See
+) -> None:
+    """Steps sent without waiting for replies find each other's outcome, though each waits for the disk."""
+    bench = await make_bench(SqliteStore(tmp_path)).open()
+    await bench.commands.create("a", make_spec())
+    calls = [start(bench), *(report(bench, transition(0, 1, 0), episode=1, step=step) for step in range(3))]
+    _, *reports = await asyncio.gather(*calls)
+    assert [(reported.step, reported.duplicate, reported.done) for _, reported in reports] == [
+        (0, False, False),
+        (1, False, False),
+        (2, False, True),
+    ]
+    await bench.close()
+
+
 async def test_a_writer_elsewhere_is_noticed_and_decided_on_anew(make_bench: Any, make_spec: Spec, transition: See) -> None:
     """Two hosts on one store: whoever lost the race reads what the other wrote, and answers from that."""
     store = MemoryStore()

@@ -50,20 +50,20 @@ class OptimisticRun(BaselineRun):
         super().__init__(name, spec, transitions, seed)
         require_stationary(name, spec)
         pair = (spec.num_states, spec.num_actions)
-        self._counts = no_counts(spec, per_step=False)
+        self.counts = no_counts(spec, per_step=False)
         self._manner = manner
-        self._box = Box(
+        self.box = Box(
             self.world.p[0] > 0, np.empty((*pair, pair[0])), np.empty((*pair, pair[0])), np.empty(pair), np.empty(pair)
         )
         for s, a in np.ndindex(*pair):
-            update_box(self._box, self._counts, self.world, manner, s, a)
-        self.keep(self._counts)
-        self.keep(self._box)
+            update_box(self.box, self.counts, self.world, manner, s, a)
+        self.keep(self.counts)
+        self.keep(self.box)
 
     def advance(self, episodes: int) -> None:
         span = self.next_span(episodes)
         streams = self.streams[2:]
-        run(*streams, self.problem, self.world, self._counts, self._box, self._manner, self.ledger, self.seed, *span)
+        run(*streams, self.problem, self.world, self.counts, self.box, self._manner, self.ledger, self.seed, *span)
 
 
 def log_term(spec: CmdpSpec, episodes: int) -> float:

@@ -1,4 +1,7 @@
-"""`bench learn`: what a simulated episode of Safe PSRL on the streaming buffer costs, against its plain twin and bare draws."""
+"""`bench learn`: what a simulated episode on the streaming buffer costs.
+
+Safe PSRL against its plain twin and bare draws; DOPE and OptCMDP, which plan by an extended linear program, against HiGHS.
+"""
 
 from collections.abc import Callable
 
@@ -6,16 +9,29 @@ import numpy as np
 
 from safe_psrl.learner import SafePsrl
 from safe_psrl.simulation import SimulatedRun
+from safe_psrl_experiments.baselines.dope import DopeRun
+from safe_psrl_experiments.baselines.optcmdp import OptCmdpRun
+from safe_psrl_experiments.baselines.optimistic import OptimisticRun
+from safe_psrl_experiments.bench.extended_lp import solve_extended_lp
 from safe_psrl_experiments.bench.measure import Result, interleaved, judged
 from safe_psrl_experiments.plain import PlainRun
-from safe_psrl_testbed import scenario_named
+from safe_psrl_testbed import Scenario, scenario_named
 
 PIECE, PLAIN_PIECE, PLAYED = 2_000, 40, 5_000
+PUBLISHED_EPISODES = 400_000
+OPTIMISTIC_PIECE, OPTIMISTIC_LIMIT = 200, 300.0  # the limit in microseconds an episode
+DOPE_PLAYED = 13_000  # more than K0 = 12,500: from here on it plans
 
 
 def bench_learn(rounds: int = 15, report: Callable[[str], None] = lambda _: None) -> list[Result]:
-    report("streaming-buffer: compiled run, plain twin and bare gamma draws, in turn")
     scenario = scenario_named("streaming-buffer")
+    report("streaming-buffer: compiled run, plain twin and bare gamma draws, in turn")
+    results = _bench_safe_psrl(scenario, rounds)
+    report("streaming-buffer: DOPE and OptCMDP compiled, and their linear programs by HiGHS, in turn")
+    return results + _bench_optimistic(scenario, rounds)
+
+
+def _bench_safe_psrl(scenario: Scenario, rounds: int) -> list[Result]:
     transitions = scenario.transitions_for(1)
     run = SimulatedRun(SafePsrl(scenario.spec, seed=1), transitions, environment_seed=1)
     run.advance(PLAYED)
@@ -39,3 +55,43 @@ def bench_learn(rounds: int = 15, report: Callable[[str], None] = lambda _: None
         judged("simulated episode, compiled", times["compiled"], times["gamma"], draws, bar=("<=", 2.5)),
         judged("simulated episode, plain numpy", times["plain"], times["compiled"], "compiled episode", bar=(">=", 8)),
     ]
+
+
+def _bench_optimistic(scenario: Scenario, rounds: int) -> list[Result]:
+    transitions = scenario.transitions_for(1)
+    dope = DopeRun(scenario.spec, transitions, 1, PUBLISHED_EPISODES)
+    optcmdp = OptCmdpRun(scenario.spec, transitions, 1, PUBLISHED_EPISODES)
+    dope.advance(DOPE_PLAYED)
+    optcmdp.advance(PLAYED)
+    times = interleaved(
+        {
+            "DOPE": (lambda: dope.advance(OPTIMISTIC_PIECE), OPTIMISTIC_PIECE),
+            "DOPE by HiGHS": (lambda: _solve_by_highs(dope), 1),
+            "OptCMDP": (lambda: optcmdp.advance(OPTIMISTIC_PIECE), OPTIMISTIC_PIECE),
+            "OptCMDP by HiGHS": (lambda: _solve_by_highs(optcmdp), 1),
+        },
+        rounds,
+    )
+    results: list[Result] = []
+    for name in ("DOPE", "OptCMDP"):
+        highs = times[f"{name} by HiGHS"]
+        results += [
+            judged(f"{name}'s program by HiGHS", highs, times[name], f"compiled episode of {name}", bar=(">=", 100)),
+            judged(f"episode of {name}, compiled", times[name], OPTIMISTIC_LIMIT, "0.3 ms", bar=("<=", 1)),
+        ]
+    return results
+
+
+def _solve_by_highs(run: OptimisticRun) -> None:
+    """The program of the run's next episode."""
+    box, problem = run.box, run.problem
+    solve_extended_lp(
+        box.low,
+        box.high,
+        box.reward,
+        box.cost,
+        problem.available,
+        problem.initial,
+        float(problem.tau[0]),
+        run.world.horizon,
+    )

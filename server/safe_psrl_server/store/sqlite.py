@@ -61,6 +61,7 @@ class SqliteStore:
                 self._lock.acquire()
                 undo.callback(self._lock.release)
                 undo.callback(self._witness.close)
+                await asyncio.to_thread(self._refuse_loss)
                 self._writing = await asyncio.to_thread(self._connect)
                 undo.callback(self._writing.close)
                 self._reading = await self._loop.run_in_executor(self._reader, self._connect)
@@ -128,6 +129,24 @@ class SqliteStore:
         future: asyncio.Future[object] = self._loop.create_future()
         self._queue.put((work, future))
         return await future  # type: ignore[return-value]  # what the work returned
+
+    def _refuse_loss(self) -> None:
+        """Compare with the witness before a byte is changed: a connection that may write drops a log that it cannot read."""
+        path = self._directory / FILE
+        if not path.exists():
+            self._witness.check(0)
+            return
+        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            row = db.execute("SELECT number FROM commits").fetchone()
+        except UNREADABLE as error:
+            if "no such table" not in str(error):
+                return  # `_connect` says what is wrong
+            row = (0,)  # new, or all of it was in the log
+        finally:
+            db.close()
+        if row is not None and isinstance(row[0], int):
+            self._witness.check(row[0])
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self._directory / FILE, isolation_level=None, check_same_thread=False)
