@@ -27,9 +27,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# numba's cache notices a change in a kernel's own file, not in the kernels that it calls: drop it when any of them changes.
-$(VENV)/.kernels: $(wildcard server/safe_psrl/*.py) $(wildcard experiments/safe_psrl_experiments/*.py)
+# numba's cache notices a change in a kernel's own file, not in the kernels that it calls: make it anew when any of them changes.
+$(VENV)/.kernels: $(VENV)/.installed $(wildcard server/safe_psrl/*.py experiments/safe_psrl_experiments/*.py \
+		experiments/safe_psrl_experiments/*/*.py)
 	@find server experiments -name '*.nb[ic]' -delete
+	@echo "compiling the kernels: a minute or two, once"
+	@$(BIN)/python -c 'from safe_psrl_experiments.algorithms import load_kernels; load_kernels()'
 	@touch $@
 
 format: setup ## Format the code

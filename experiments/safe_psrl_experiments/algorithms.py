@@ -13,8 +13,10 @@ from safe_psrl.errors import SpecError
 from safe_psrl.learner import SafePsrl
 from safe_psrl.options import ADAPTIVE
 from safe_psrl.planning import Floats
+from safe_psrl.presets import factored_toy
 from safe_psrl.simulation import Ledger, SimulatedRun
 from safe_psrl.spec import CmdpSpec
+from safe_psrl.warm_up import warm_up
 from safe_psrl_experiments.baselines.cmdp_psrl import CmdpPsrlRun
 from safe_psrl_experiments.baselines.dope import DopeRun
 from safe_psrl_experiments.baselines.optcmdp import OptCmdpRun
@@ -160,6 +162,15 @@ ALGORITHMS: Final = {
         ),
     )
 }
+
+
+def load_kernels() -> None:
+    """Compile the kernels of every algorithm, or load them from the cache."""
+    warm_up()
+    spec = factored_toy()
+    transitions = spec.dirichlet_prior / spec.dirichlet_prior.sum(axis=-1, keepdims=True)
+    for algorithm in ALGORITHMS.values():
+        algorithm.start(spec, transitions, {}, 0, 1).advance(1)
 
 
 def algorithm_named(name: str) -> Algorithm:

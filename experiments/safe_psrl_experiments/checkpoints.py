@@ -1,8 +1,8 @@
 """Runs that outlive their process: what a job has done so far, in one file, from which it goes on."""
 
+import io
 import json
 import os
-import zipfile
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from safe_psrl.documents import spec_to_document
+from safe_psrl.planning import Floats
+from safe_psrl.spec import CmdpSpec
 from safe_psrl.version import __version__
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from safe_psrl_experiments.runs import Job
 
 PREFIX = "table."
+SEAL_BYTES = 32
 
 
 @dataclass
@@ -28,33 +32,45 @@ class Progress:
 
 
 class Checkpoint:
-    """The file of one job in `directory`. A file of another job, or one that is damaged, is not taken."""
+    """The file of one job in `directory`: a seal of job and content, and an archive of tables.
 
-    def __init__(self, directory: Path, job: "Job") -> None:
-        self._fingerprint = sha256(json.dumps([__version__, asdict(job)], sort_keys=True).encode()).hexdigest()
-        self._path = directory / f"{job.algorithm}-{job.seed}-{self._fingerprint[:12]}.npz"
+    A file of another job, or one that is damaged, does not bear the seal and is not taken. The problem is part of a job: a
+    specification file may have been changed since.
+    """
+
+    def __init__(self, directory: Path, job: "Job", spec: CmdpSpec, transitions: Floats) -> None:
+        words = json.dumps([__version__, asdict(job), spec_to_document(spec)], sort_keys=True).encode()
+        self._job = sha256(words + np.ascontiguousarray(transitions).tobytes())
+        self._path = directory / f"{job.algorithm}-{job.seed}-{self._job.hexdigest()[:12]}.checkpoint"
 
     def save(self, run: "Run", progress: Progress) -> None:
         """Replace the file in one step."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._path.with_suffix(f".{os.getpid()}")
-        about = {"fingerprint": self._fingerprint, "episode": run.episode, **asdict(progress)}
+        about = {"episode": run.episode, **asdict(progress)}
         tables: dict[str, Any] = {PREFIX + name: table for name, table in run.tables.items()}
-        with draft.open("wb") as file:
-            np.savez(file, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **tables)
+        archive = io.BytesIO()
+        np.savez(archive, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **tables)
+        draft = self._path.with_suffix(f".{os.getpid()}")
+        draft.write_bytes(self._seal(archive.getvalue()) + archive.getvalue())
         draft.replace(self._path)
 
     def resume(self, run: "Run") -> Progress:
         """Bring a fresh `run` to where the file has it. Without one, nothing happens."""
         try:
-            with np.load(self._path, allow_pickle=False) as file:
-                about = json.loads(file["about"].tobytes())
-                saved = {name: file[PREFIX + name] for name in run.tables}
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
+            content = self._path.read_bytes()
+        except OSError:
             return Progress()
-        if about["fingerprint"] != self._fingerprint:
+        seal, archive = content[:SEAL_BYTES], content[SEAL_BYTES:]
+        if seal != self._seal(archive):
             return Progress()
-        for name, table in run.tables.items():
-            table[...] = saved[name]
+        with np.load(io.BytesIO(archive), allow_pickle=False) as file:
+            about = json.loads(file["about"].tobytes())
+            for name, table in run.tables.items():
+                table[...] = file[PREFIX + name]
         run.episode = about["episode"]
         return Progress(about["rows"], about["seconds"])
+
+    def _seal(self, archive: bytes) -> bytes:
+        seal = self._job.copy()
+        seal.update(archive)
+        return seal.digest()

@@ -76,16 +76,13 @@ def run_experiment(
     What was done is kept under `directory` until all is done, so that the same experiment goes on where it was stopped. With
     the address of a Dask scheduler the runs are made on its cluster.
     """
-    checkpoints = directory / CHECKPOINTS
-    if scheduler is not None:
-        found = run_on_cluster(experiment.jobs(), scheduler, report)
-    else:
-        found = run_jobs(experiment.jobs(), processes, report, checkpoints)
+    checkpoints, jobs = directory / CHECKPOINTS, experiment.jobs()
+    found = run_jobs(jobs, processes, report, checkpoints) if scheduler is None else run_on_cluster(jobs, scheduler, report)
     records = [record for record in found if record.rows]
     if not records:
         return None
     spec = experiment.spec
-    summary = summary_of(spec, experiment.environment, experiment.episodes, records)
+    summary = summary_of(spec, experiment.environment, experiment.episodes, records, len(jobs))
     files = write_results(directory, spec, summary, records)
     figures = draw_figures(directory, spec, records, _caption(experiment, summary))
     if not summary["interrupted"]:
@@ -102,6 +99,7 @@ def _caption(experiment: Experiment, summary: dict[str, Any]) -> str:
     settings = "; ".join(
         f"{name}: " + ", ".join(f"{key} {value}" for key, value in _settings(experiment, name).items())
         for name in experiment.algorithms
+        if _settings(experiment, name)
     )
     seeds = "1 seed" if summary["seeds"] == 1 else f"mean and range of {summary['seeds']} seeds"
     return (

@@ -28,9 +28,10 @@ STYLES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1
 QUANTITIES: Final = {"objective regret": "reward below the optimum", "constraint regret": "cost above the budget"}
 FIGURES: Final = {"cumulative_regret.png": "Cumulative", "average_regret.png": "Average"}
 
+MANY: Final = 3  # curves that leave room for a legend among them
 CAPTION_WIDTH: Final = 150  # characters that fit under both panels
 
-Curves = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # by algorithm: episodes [R], regret [seeds, R]
+Curves = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # by label: episodes [R], regret [seeds, R]
 
 
 def draw_figures(directory: Path, spec: CmdpSpec, records: list[RunRecord], caption: str) -> list[Path]:
@@ -59,13 +60,13 @@ def _curves(records: list[RunRecord], columns: list[str]) -> Curves:
         shared = sorted(set.intersection(*({row["episode"] for row in rows} for rows in mine)))
         picked = [[row for row in rows if row["episode"] in set(shared)] for rows in mine]
         regret = [[max(row[column] for column in columns) for row in rows] for rows in picked]
-        curves[name] = np.array(shared, np.float64), np.array(regret, np.float64)
+        curves[algorithm_named(name).label] = np.array(shared, np.float64), np.array(regret, np.float64)
     return curves
 
 
 def regret_figure(kind: str, panels: dict[str, Curves], caption: str) -> Figure:
     """Both panels of one kind of figure, "Cumulative" or "Average", with the caption below."""
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(11, 5.2), layout="constrained")
     for axis, (label, curves) in zip(axes, panels.items(), strict=True):
         for i, (name, (episodes, regret)) in enumerate(curves.items()):
             _draw_curve(axis, i, name, episodes, regret / episodes if kind == "Average" else regret)
@@ -78,7 +79,10 @@ def regret_figure(kind: str, panels: dict[str, Curves], caption: str) -> Figure:
             axis.yaxis.set_major_formatter(EngFormatter(sep=""))
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=8 if len(curves) > 3 else None)
+        if len(curves) <= MANY:
+            axis.legend()
+    if len(curves) > MANY:  # beside so many curves there is no room: once, above both panels
+        figure.legend(*axis.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=9)
     wrapped = "\n".join(textwrap.fill(line, CAPTION_WIDTH) for line in caption.splitlines())
     figure.supxlabel(wrapped, fontsize=8.5, color="#444444")
     return figure
@@ -88,5 +92,5 @@ def _draw_curve(axis: Axes, i: int, name: str, episodes: NDArray[np.float64], re
     """The mean over seeds, with a band from the least to the greatest."""
     style: Any = STYLES[i % len(STYLES)]
     colour = COLOURS[i % len(COLOURS)]
-    axis.plot(episodes, regret.mean(axis=0), color=colour, linestyle=style, linewidth=2, label=algorithm_named(name).label)
+    axis.plot(episodes, regret.mean(axis=0), color=colour, linestyle=style, linewidth=2, label=name)
     axis.fill_between(episodes, regret.min(axis=0), regret.max(axis=0), color=colour, alpha=0.2, linewidth=0)

@@ -47,7 +47,7 @@ def run_job(job: Job, report: Report, should_stop: Callable[[], bool], checkpoin
     start = algorithm_named(job.algorithm).start
     start(scenario.spec, transitions, job.parameters, job.seed, job.episodes).advance(1)  # loads its kernels: that is not timed
     run = start(scenario.spec, transitions, job.parameters, job.seed, job.episodes)
-    checkpoint = Checkpoint(checkpoints, job) if checkpoints is not None else None
+    checkpoint = Checkpoint(checkpoints, job, scenario.spec, transitions) if checkpoints is not None else None
     done = checkpoint.resume(run) if checkpoint is not None else Progress()
     report(run.episode)
     saved, piece = time.monotonic(), 1

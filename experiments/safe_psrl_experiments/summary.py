@@ -30,8 +30,13 @@ def results_csv(spec: CmdpSpec, records: list[RunRecord]) -> str:
     return text.getvalue()
 
 
-def summary_of(spec: CmdpSpec, environment: str, requested: int, records: list[RunRecord]) -> dict[str, Any]:
-    """The end of each run. If runs were cut short, all are compared at the last episode that every one of them recorded."""
+def summary_of(
+    spec: CmdpSpec, environment: str, requested: int, records: list[RunRecord], num_jobs: int | None = None
+) -> dict[str, Any]:
+    """The end of each run. If runs were cut short, all are compared at the last episode that every one of them recorded.
+
+    `num_jobs` runs were asked for; fewer records mean that some never began.
+    """
     last = common_episode(records)
     algorithms: dict[str, Any] = {}
     for name in dict.fromkeys(record.algorithm for record in records):
@@ -50,7 +55,7 @@ def summary_of(spec: CmdpSpec, environment: str, requested: int, records: list[R
         "environment": environment,
         "episodes": last,
         "requested_episodes": requested,
-        "interrupted": not all(record.finished for record in records),
+        "interrupted": not all(record.finished for record in records) or len(records) < (num_jobs or 0),
         "seeds": len({record.seed for record in records}),
         "optimum": {
             "reward": fmean(record.optimum_reward for record in records),

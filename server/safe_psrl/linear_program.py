@@ -12,7 +12,8 @@ from safe_psrl.errors import InfeasibleError
 from safe_psrl.planning import Floats
 from safe_psrl.spec import CmdpSpec
 
-INFEASIBLE = 2  # scipy's status
+SOLVED, INFEASIBLE = 0, 2  # scipy's statuses
+METHODS = ("highs", "highs-ipm")  # the simplex gives up on some infeasible problems of sampled kernels; interior points do not
 
 
 def optimal_occupancy(spec: CmdpSpec, p: Floats, budgets: Floats) -> Floats:
@@ -60,12 +61,13 @@ def _program(spec: CmdpSpec, p: Floats) -> tuple[NDArray[np.bool_], sparse.csr_a
 
 def _solve(objective: Floats, costs: Floats, budgets: Floats, flow: sparse.csr_array, entering: Floats) -> Floats | None:
     """Minimise `objective`; None if infeasible."""
-    result = optimize.linprog(objective, A_ub=costs, b_ub=budgets, A_eq=flow, b_eq=entering, method="highs")
-    if result.status == INFEASIBLE:
-        return None
-    if result.status != 0:
-        raise ArithmeticError(f"the linear program was not solved: {result.message}")
-    return np.asarray(result.x, np.float64)
+    for method in METHODS:
+        result = optimize.linprog(objective, A_ub=costs, b_ub=budgets, A_eq=flow, b_eq=entering, method=method)
+        if result.status == INFEASIBLE:
+            return None
+        if result.status == SOLVED:
+            return np.asarray(result.x, np.float64)
+    raise ArithmeticError(f"the linear program was not solved: {result.message}")
 
 
 def _least_costs(signals: Floats, flow: sparse.csr_array, entering: Floats) -> Floats:

@@ -14,7 +14,17 @@ FIELDS = {"name", "value", "unit", "limit", "limit_name", "ratio", "bar", "ok"}
 @pytest.mark.parametrize(
     ("bench", "bars"),
     [
-        ("learn", {"simulated episode, compiled": "<= 2.5", "simulated episode, plain numpy": ">= 8"}),
+        (
+            "learn",
+            {
+                "simulated episode, compiled": "<= 2.5",
+                "simulated episode, plain numpy": ">= 8",
+                "DOPE's program by HiGHS": ">= 100",
+                "episode of DOPE, compiled": "<= 1",
+                "OptCMDP's program by HiGHS": ">= 100",
+                "episode of OptCMDP, compiled": "<= 1",
+            },
+        ),
         ("plan", {"plan S=500 A=4 H=50": "<= 1.5", "draw a kernel S=500 A=4 H=50": "<= 1.3"}),
     ],
 )

@@ -49,7 +49,7 @@ def test_each_curve_is_drawn_with_its_mean_and_its_band(figure: Figure) -> None:
         lines = {line.get_label(): line for line in axis.get_lines() if not str(line.get_label()).startswith("_")}
         assert list(lines) == [f"algorithm-{i}" for i in range(4)]
         assert len(axis.collections) == 4  # bands
-        assert [text.get_text() for text in axis.get_legend().get_texts()] == list(lines)
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == list(lines)
 
 
 def test_curves_are_told_apart_by_colour_and_by_style(figure: Figure) -> None:
