@@ -13,7 +13,7 @@ PESSIMISM_PRESETS: Final = {
 }
 ADAPTIVE: Final = "adaptive"
 METHODS: Final = (*PESSIMISM_PRESETS, ADAPTIVE)
-DEFAULT_CONFIDENCE: Final = 1.5  # two standard deviations of the cumulative cost: see docs/adaptive.md
+DEFAULT_CONFIDENCE: Final = 2.0  # measured: see docs/adaptive.md
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,10 @@ class SafePsrlOptions:
         coefficient = PESSIMISM_PRESETS.get(method, 0.0) if pessimism_coefficient is None else pessimism_coefficient
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "pessimism_coefficient", _checked_coefficient(coefficient))
-        object.__setattr__(self, "cap_pessimism", checked_flag("cap_pessimism", cap_pessimism or False))
-        object.__setattr__(self, "confidence", _not_negative("confidence", DEFAULT_CONFIDENCE if confidence is None else confidence))
+        capped = False if cap_pessimism is None else cap_pessimism
+        object.__setattr__(self, "cap_pessimism", checked_flag("cap_pessimism", capped))
+        deviations = DEFAULT_CONFIDENCE if confidence is None else confidence
+        object.__setattr__(self, "confidence", _not_negative("confidence", deviations))
         object.__setattr__(self, "max_kernel_draws", checked_integer("max_kernel_draws", max_kernel_draws, 1, 1_000_000))
 
     @property

@@ -5,6 +5,18 @@ from safe_psrl.optimum import exact_optimum
 from safe_psrl.options import SafePsrlOptions
 from safe_psrl.presets import factored_toy
 from safe_psrl.simulation import SimulatedRun
+from safe_psrl.spec import CmdpSpec, Constraint
+
+
+def _with_two_constraints(spec: CmdpSpec) -> CmdpSpec:
+    cost, (tau,), (c0,) = spec.signals[1, 0], spec.cost_budgets.tolist(), spec.satisfiable_costs.tolist()
+    return CmdpSpec(
+        num_states=spec.num_states,
+        num_actions=spec.num_actions,
+        horizon=spec.horizon,
+        reward=spec.signals[0, 0],
+        constraints=[Constraint(name, cost, tau, c0) for name in ("one", "other")],
+    )
 
 
 def warm_up() -> None:
@@ -15,6 +27,8 @@ def warm_up() -> None:
     learner.start_episode(learner.observe(state, Transition(0, 0, int(plan.policy[0, 0]), 0)))
     adaptive = SafePsrl(spec, SafePsrlOptions("adaptive"))
     adaptive.start_episode(adaptive.initial_state())
+    several = SafePsrl(_with_two_constraints(spec), SafePsrlOptions("adaptive"))
+    several.start_episode(several.initial_state())
     kernel = spec.dirichlet_prior / spec.dirichlet_prior.sum(axis=-1, keepdims=True)
     exact_optimum(spec, kernel[0])
     for each in (learner, adaptive):

@@ -100,6 +100,8 @@ def test_ctrl_c_leaves_complete_files_of_what_was_done(terminal: Terminal, tmp_p
     assert terminal.seen.rstrip().endswith("safe-psrl: stopped")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "average_regret.png",
+        "checkpoints",
+        "comparison.md",
         "cumulative_regret.png",
         "results.csv",
         "summary.json",

@@ -66,7 +66,7 @@ def test_methods_by_name() -> None:
     assert [SafePsrlOptions(name).is_adaptive for name in ("theorem", "published", "literal", "adaptive")] == [False] * 3 + [
         True
     ]
-    assert ADAPTIVE.confidence == 1.5
+    assert ADAPTIVE.confidence == 2.0
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_start_distributions_are_normalised_once(weights: list[float]) -> None:
 @given(st.floats(0, 1e6), st.booleans(), st.integers(1, 10**6))
 def test_options_survive_the_round_trip(kind: str, coefficient: float, capped: bool, draws: int) -> None:
     """The same for the options."""
-    options = SafePsrlOptions(coefficient, capped, draws)
+    options = SafePsrlOptions(pessimism_coefficient=coefficient, cap_pessimism=capped, max_kernel_draws=draws)
     assert options_from_document(parse_document(write_document(options_to_document(options), kind), kind)) == options
 
 

@@ -122,7 +122,7 @@ def test_plan_uses_the_learned_signals() -> None:
         reward_learned=True,
         constraints=[Constraint("moves", np.tile([0.0, 1.0], (3, 1)), 3.0, 0.6)],
     )
-    learner = SafePsrl(spec, SafePsrlOptions(0))
+    learner = SafePsrl(spec, SafePsrlOptions(pessimism_coefficient=0))
     rewards = {}
     for seen in (0.0, 1.0):
         state = learner.initial_state()

@@ -131,7 +131,7 @@ def test_policy_update_maximises_the_lagrangian(
 @pytest.mark.parametrize("start", [0.0, 0.4, 300.0])
 def test_dual_update(two_constraints: object, start: float) -> None:
     """Dual update: lambda_{k+1} = max(0, lambda_k + V(c, p_k) + epsilon_k - tau), each constraint for itself."""
-    learner = SafePsrl(two_constraints, SafePsrlOptions(0.001))
+    learner = SafePsrl(two_constraints, SafePsrlOptions(pessimism_coefficient=0.001))
     given = np.array([start, 2 * start])
     state, plan = learner.start_episode(replace(learner.initial_state(), dual_variables=given))
     moved = given + plan.predicted_costs + plan.pessimism - two_constraints.cost_budgets

@@ -60,7 +60,7 @@ def test_plans_are_equal(make_case: Callable, num_actions: int) -> None:
 def test_a_whole_run_equals_its_plain_twin(name: str, named_case: Callable) -> None:
     """300 episodes: the same policies and counts exactly, duals and regrets to 1e-9."""
     spec, p = named_case(name)
-    learner = SafePsrl(spec, SafePsrlOptions(0.1, max_kernel_draws=1), seed=4)
+    learner = SafePsrl(spec, SafePsrlOptions(pessimism_coefficient=0.1, max_kernel_draws=1), seed=4)
     run = SimulatedRun(learner, p, environment_seed=5)
     plain = PlainRun(spec, p, run.world.best_reward, k_epsilon=0.1, seed=4, environment_seed=5)
     for _ in range(300):

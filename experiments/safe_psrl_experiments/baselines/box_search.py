@@ -17,23 +17,20 @@ MAX_SEARCH_STEPS = 200
 
 
 @compiled
-def best_row(low: Floats, high: Floats, s: int, a: int, order: NDArray[np.int64], row: Floats) -> None:
-    """Write the row of the box [S, A, S] with the greatest expectation, `order` being the next states by falling value."""
-    rest = 1.0
-    for t in range(row.size):
-        row[t] = low[s, a, t]
-        rest -= row[t]
-    for i in range(row.size):
-        if rest <= 0.0:
-            break
-        t = order[i]
-        more = min(rest, high[s, a, t] - low[s, a, t])
-        row[t] += more
-        rest -= more
+def possible_states(low: Floats, high: Floats, ranked: NDArray[np.int64], sizes: NDArray[np.int64], free: Floats) -> None:
+    """Write the next states that the box [S, A, S] allows, of each pair, how many they are, and the mass above `low`."""
+    for s in range(high.shape[0]):
+        for a in range(high.shape[1]):
+            sizes[s, a], free[s, a] = 0, 1.0
+            for t in range(high.shape[2]):
+                if high[s, a, t] > 0.0:
+                    ranked[s, a, sizes[s, a]] = t
+                    sizes[s, a] += 1
+                    free[s, a] -= low[s, a, t]
 
 
 @compiled
-def plan_in_box(
+def plan_in_box(  # noqa: C901  # one nest of loops: numba counts references for arrays handed to functions
     low: Floats,
     high: Floats,
     reward: Floats,
@@ -54,23 +51,46 @@ def plan_in_box(
     objective, ahead = np.zeros(num_states), np.zeros(num_states)
     values[:] = 0.0
     values_next = np.zeros((2, num_states))
-    row = np.empty(num_states)
+    ranked, sizes = np.empty(low.shape, np.int64), np.empty((num_states, num_actions), np.int64)
+    free = np.empty((num_states, num_actions))
+    possible_states(low, high, ranked, sizes, free)
     for h in range(horizon - 1, -1, -1):
-        order = np.argsort(-ahead, kind="mergesort")
         for s in range(num_states):
             best = -np.inf
             for a in range(num_actions):
                 if available[s, a]:
-                    best_row(low, high, s, a, order, row)
-                    q = reward_weight * reward[s, a] - multiplier * cost[s, a] + dot(row, ahead)
+                    # By falling value, by insertion: from step to step the order hardly changes.
+                    for i in range(1, sizes[s, a]):
+                        t, place = ranked[s, a, i], i
+                        while place > 0:
+                            before = ranked[s, a, place - 1]
+                            if ahead[before] > ahead[t] or (ahead[before] == ahead[t] and before < t):
+                                break
+                            ranked[s, a, place] = before
+                            place -= 1
+                        ranked[s, a, place] = t
+                    q, rest = reward_weight * reward[s, a] - multiplier * cost[s, a], free[s, a]
+                    for i in range(sizes[s, a]):
+                        t = ranked[s, a, i]
+                        more = min(rest, high[s, a, t] - low[s, a, t])
+                        q += (low[s, a, t] + more) * ahead[t]
+                        rest -= more
                     if q > best:
                         best = q
                         policy[h, s] = a
-                        chosen[h, s] = row
             objective[s] = best
             a = policy[h, s]
-            values[0, s] = reward[s, a] + dot(chosen[h, s], values_next[0])
-            values[1, s] = cost[s, a] + dot(chosen[h, s], values_next[1])
+            total_reward, total_cost, rest = reward[s, a], cost[s, a], free[s, a]
+            for t in range(num_states):
+                chosen[h, s, t] = 0.0
+            for i in range(sizes[s, a]):
+                t = ranked[s, a, i]
+                more = min(rest, high[s, a, t] - low[s, a, t])
+                chosen[h, s, t] = low[s, a, t] + more
+                total_reward += chosen[h, s, t] * values_next[0, t]
+                total_cost += chosen[h, s, t] * values_next[1, t]
+                rest -= more
+            values[0, s], values[1, s] = total_reward, total_cost
         ahead[:] = objective
         values_next[:] = values
 
