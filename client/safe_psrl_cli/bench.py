@@ -25,7 +25,7 @@ Rounds = Annotated[int, typer.Option(metavar="N", min=1, help="Times that each t
 
 @app.command("learn")
 def learn(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
-    """A simulated episode of Safe PSRL, against its plain numpy twin and against bare gamma draws.
+    """A simulated episode of Safe PSRL, against its plain twin and bare gamma draws; of DOPE and OptCMDP, against an LP solver.
 
     Example: safe-psrl bench learn --json learn.json
     """

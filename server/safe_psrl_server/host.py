@@ -33,6 +33,7 @@ from safe_psrl_server.store import (
 
 PLANNED_BY = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__version__}"
 INLINE_PLAN = 300_000  # products and draws of a plan that is made without a thread: about a millisecond
+ADAPTIVE_PLANS = 25  # ordinary plans that an adaptive one takes
 INLINE_PLAN_AT_WORST = 10 * INLINE_PLAN  # if every kernel that may be drawn must be
 
 Reply = TypeVar("Reply")
@@ -161,10 +162,8 @@ class AgentHost:
 
     async def plan(self, learner: SafePsrl, state: AgentState) -> tuple[Plan, float]:
         """The next episode's plan and the seconds that it took. A long one is made in a thread, off the loop."""
-        spec, draws = learner.spec, learner.options.max_kernel_draws
         began = time.perf_counter()
-        work = spec.num_states**2 * spec.num_actions * (spec.horizon + 20)
-        if work <= INLINE_PLAN and work * draws <= INLINE_PLAN_AT_WORST:
+        if _is_short(learner):
             _, plan = learner.start_episode(state)
         else:
             _, plan = await asyncio.get_running_loop().run_in_executor(self._planners, learner.start_episode, state)
@@ -257,6 +256,15 @@ class AgentHost:
         self._background.discard(task)
         if not task.cancelled():
             task.exception()  # seen, even if the caller has gone away
+
+
+def _is_short(learner: SafePsrl) -> bool:
+    """Whether a plan may be made on the loop. An adaptive one is about as many ordinary ones, or linear programs."""
+    spec, options = learner.spec, learner.options
+    if options.is_adaptive and spec.num_constraints > 1:
+        return False
+    work = spec.num_states**2 * spec.num_actions * (spec.horizon + 20) * (ADAPTIVE_PLANS if options.is_adaptive else 1)
+    return work <= INLINE_PLAN and work * options.max_kernel_draws <= INLINE_PLAN_AT_WORST
 
 
 def _no_agent(name: str) -> NotFoundError:
