@@ -263,8 +263,9 @@ def _is_short(learner: SafePsrl) -> bool:
     spec, options = learner.spec, learner.options
     if options.is_adaptive and spec.num_constraints > 1:
         return False
-    work = spec.num_states**2 * spec.num_actions * (spec.horizon + 20) * (ADAPTIVE_PLANS if options.is_adaptive else 1)
-    return work <= INLINE_PLAN and work * options.max_kernel_draws <= INLINE_PLAN_AT_WORST
+    work = spec.num_states**2 * spec.num_actions * (spec.horizon + 20)
+    plans = ADAPTIVE_PLANS if options.is_adaptive else 1
+    return work * plans <= INLINE_PLAN and work * learner.problem.max_draws <= INLINE_PLAN_AT_WORST
 
 
 def _no_agent(name: str) -> NotFoundError:
