@@ -40,7 +40,9 @@ class ServerProcess:
         command = [sys.executable, "-m", "safe_psrl_cli.main", "serve", "--listen", self.target]
         command += ["--metrics", f"127.0.0.1:{self._http_port}", "--store", f"sqlite:{self.directory / 'store'}"]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stderr=log, start_new_session=True)  # noqa: S603  # our own command
+            self._process = subprocess.Popen(  # noqa: S603  # our own command; it may outlive this one, so it shares nothing with it
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
+            )
         while not self._is_healthy():
             if self._process.poll() is not None or time.monotonic() - began > START_SECONDS:
                 self.kill()

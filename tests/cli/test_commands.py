@@ -15,7 +15,7 @@ from safe_psrl_experiments.runs import Job, run_job
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Experiments whose processes are not what is tested do without them."""
 
-    def run_jobs(jobs: list[Job], _processes: int, report: Callable[[int], None]) -> list[RunRecord]:
+    def run_jobs(jobs: list[Job], _processes: int, report: Callable[[int], None], _checkpoints: Path) -> list[RunRecord]:
         return [run_job(job, report, lambda: False) for job in jobs]
 
     monkeypatch.setattr("safe_psrl_experiments.experiment.run_jobs", run_jobs)

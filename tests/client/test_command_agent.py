@@ -76,7 +76,12 @@ def test_a_specification_file_with_settings_of_the_agent(run: Command, agent_nam
     agent = json.loads(run("show", agent_name, "--json", "--spec").stdout)["spec"]["agent"]
     assert agent["seed"] == 9
     assert agent["max_open_episodes"] == 2
-    assert agent["options"] == {"cap_pessimism": True, "max_kernel_draws": 7, "pessimism_coefficient": 0.05}
+    assert agent["options"] == {
+        "cap_pessimism": True,
+        "max_kernel_draws": 7,
+        "method": "published",
+        "pessimism_coefficient": 0.05,
+    }
     assert agent["fallback_policy"] == [[0, 0, 0]] * 6
 
 
