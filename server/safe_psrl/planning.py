@@ -34,6 +34,21 @@ def dot_four(row_0: Floats, row_1: Floats, row_2: Floats, row_3: Floats, values:
     return total_0, total_1, total_2, total_3
 
 
+@compiled_sum
+def dot_four_and_one(
+    row_0: Floats, row_1: Floats, row_2: Floats, row_3: Floats, values: Floats, row: Floats, others: Floats
+) -> tuple[float, float, float, float, float]:
+    """`dot_four`, and `dot(row, others)` on the way: a row that is in the cache costs nothing while four are awaited."""
+    total_0, total_1, total_2, total_3, total = 0.0, 0.0, 0.0, 0.0, 0.0
+    for t in range(values.size):
+        total_0 += row_0[t] * values[t]
+        total_1 += row_1[t] * values[t]
+        total_2 += row_2[t] * values[t]
+        total_3 += row_3[t] * values[t]
+        total += row[t] * others[t]
+    return total_0, total_1, total_2, total_3, total
+
+
 @compiled
 def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts references for rows handed to functions, which costs more
     p: Floats, signals: Floats, weights: Floats, available: NDArray[np.bool_], policy: Policy, values: Floats
@@ -41,8 +56,8 @@ def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts refer
     """Write the best deterministic policy for the weighted sum of the signals, and its value for each signal (eq. (2)).
 
     With weights (1, -lambda_k/eta_k) this is the paper's policy update; ties go to the lowest action. One weight at least
-    must not be 0. The policy is evaluated on the way, while the chosen row is in the cache; the first signal with a weight
-    needs no evaluation, for its value follows from the others' and the objective's.
+    must not be 0, and there are two signals at least. The policy is evaluated on the way, while the chosen row is in the
+    cache; the first signal with a weight needs no evaluation, for its value follows from the others' and the objective's.
     """
     horizon, num_states = policy.shape
     num_signals, num_actions = weights.size, available.shape[1]
@@ -51,14 +66,28 @@ def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts refer
     anchor = 0
     while weights[anchor] == 0.0:
         anchor += 1
+    other = 1 if anchor == 0 else 0  # the first signal that does need one
     ahead = np.empty(num_actions)
     objective, objective_next = np.zeros(num_states), np.zeros(num_states)
     values_next = np.zeros((num_signals, num_states))
     for h in range(horizon - 1, -1, -1):
         p_h = p[h if p.shape[0] > 1 else 0]
         step_signals = h if signals.shape[1] > 1 else 0
+        policy[h, 0] = 0  # any row will do before the first state has one
         for s in range(num_states):
-            for start in range(0, fours, 4):
+            before = s - 1 if s > 0 else 0  # evaluated now, for its row is still in the cache
+            if fours > 0:
+                ahead[0], ahead[1], ahead[2], ahead[3], values[other, before] = dot_four_and_one(
+                    p_h[s, 0],
+                    p_h[s, 1],
+                    p_h[s, 2],
+                    p_h[s, 3],
+                    objective_next,
+                    p_h[before, policy[h, before]],
+                    values_next[other],
+                )
+                values[other, before] += signals[other, step_signals, before, policy[h, before]]
+            for start in range(4, fours, 4):
                 a = min(start, num_actions - 4)
                 ahead[a], ahead[a + 1], ahead[a + 2], ahead[a + 3] = dot_four(
                     p_h[s, a], p_h[s, a + 1], p_h[s, a + 2], p_h[s, a + 3], objective_next
@@ -77,7 +106,7 @@ def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts refer
             policy[h, s] = best_action
             row = p_h[s, best_action]
             for n in range(num_signals):
-                if n != anchor:
+                if n != anchor and (n != other or fours == 0 or s == num_states - 1):
                     values[n, s] = signals[n, step_signals, s, best_action] + dot(row, values_next[n])
         objective, objective_next = objective_next, objective
         values_next[:] = values
