@@ -38,7 +38,7 @@ def dot_four(row_0: Floats, row_1: Floats, row_2: Floats, row_3: Floats, values:
 def dot_four_and_one(
     row_0: Floats, row_1: Floats, row_2: Floats, row_3: Floats, values: Floats, row: Floats, others: Floats
 ) -> tuple[float, float, float, float, float]:
-    """`dot_four`, and `dot(row, others)` on the way: a row that is in the cache costs nothing while four are awaited."""
+    """`dot_four`, and `dot(row, others)` on the way: cheap where `row` is one of the four."""
     total_0, total_1, total_2, total_3, total = 0.0, 0.0, 0.0, 0.0, 0.0
     for t in range(values.size):
         total_0 += row_0[t] * values[t]
@@ -56,8 +56,9 @@ def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts refer
     """Write the best deterministic policy for the weighted sum of the signals, and its value for each signal (eq. (2)).
 
     With weights (1, -lambda_k/eta_k) this is the paper's policy update; ties go to the lowest action. One weight at least
-    must not be 0, and there are two signals at least. The policy is evaluated on the way, while the chosen row is in the
-    cache; the first signal with a weight needs no evaluation, for its value follows from the others' and the objective's.
+    must not be 0, and there are two signals at least. A step's policy is evaluated one sweep later, while the sweep of the
+    step before it has the rows in the cache anyway (a kernel for each step gains nothing by that). The first signal with a
+    weight needs no evaluation, for its value follows from the others' and the objective's.
     """
     horizon, num_states = policy.shape
     num_signals, num_actions = weights.size, available.shape[1]
@@ -69,24 +70,19 @@ def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts refer
     other = 1 if anchor == 0 else 0  # the first signal that does need one
     ahead = np.empty(num_actions)
     objective, objective_next = np.zeros(num_states), np.zeros(num_states)
-    values_next = np.zeros((num_signals, num_states))
+    values_next = np.zeros((num_signals, num_states))  # of the step after the one that is being evaluated
+    policy[horizon - 1] = 0  # any row will do where nothing is evaluated yet
     for h in range(horizon - 1, -1, -1):
-        p_h = p[h if p.shape[0] > 1 else 0]
-        step_signals = h if signals.shape[1] > 1 else 0
-        policy[h, 0] = 0  # any row will do before the first state has one
+        after = min(h + 1, horizon - 1)
+        p_h, p_after = p[h if p.shape[0] > 1 else 0], p[after if p.shape[0] > 1 else 0]
+        step_signals, after_signals = (h, after) if signals.shape[1] > 1 else (0, 0)
         for s in range(num_states):
-            before = s - 1 if s > 0 else 0  # evaluated now, for its row is still in the cache
+            chosen = policy[after, s]
             if fours > 0:
-                ahead[0], ahead[1], ahead[2], ahead[3], values[other, before] = dot_four_and_one(
-                    p_h[s, 0],
-                    p_h[s, 1],
-                    p_h[s, 2],
-                    p_h[s, 3],
-                    objective_next,
-                    p_h[before, policy[h, before]],
-                    values_next[other],
+                ahead[0], ahead[1], ahead[2], ahead[3], values[other, s] = dot_four_and_one(
+                    p_h[s, 0], p_h[s, 1], p_h[s, 2], p_h[s, 3], objective_next, p_after[s, chosen], values_next[other]
                 )
-                values[other, before] += signals[other, step_signals, before, policy[h, before]]
+                values[other, s] += signals[other, after_signals, s, chosen]
             for start in range(4, fours, 4):
                 a = min(start, num_actions - 4)
                 ahead[a], ahead[a + 1], ahead[a + 2], ahead[a + 3] = dot_four(
@@ -94,6 +90,9 @@ def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts refer
                 )
             for a in range(fours, num_actions):
                 ahead[a] = dot(p_h[s, a], objective_next)
+            for n in range(num_signals):
+                if n != anchor and (n != other or fours == 0):
+                    values[n, s] = signals[n, after_signals, s, chosen] + dot(p_after[s, chosen], values_next[n])
             best, best_action = -np.inf, 0
             for a in range(num_actions):
                 if available[s, a]:
@@ -104,15 +103,14 @@ def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts refer
                         best, best_action = q, a
             objective[s] = best
             policy[h, s] = best_action
-            row = p_h[s, best_action]
-            for n in range(num_signals):
-                if n != anchor and (n != other or fours == 0 or s == num_states - 1):
-                    values[n, s] = signals[n, step_signals, s, best_action] + dot(row, values_next[n])
         objective, objective_next = objective_next, objective
-        values_next[:] = values
+        if h < horizon - 1:
+            values_next[:] = values
     values[anchor] = objective_next
     for n in range(num_signals):
         if n != anchor:
+            for s in range(num_states):
+                values[n, s] = signals[n, 0, s, policy[0, s]] + dot(p[0, s, policy[0, s]], values_next[n])
             values[anchor] -= weights[n] * values[n]
     values[anchor] /= weights[anchor]
 

@@ -39,11 +39,13 @@ def _bench_size(num_states: int, horizon: int, rounds: int) -> list[Result]:
         for _ in range(horizon):
             np.dot(rows, vector, out=product)
 
+    # Planning and its limit take turns by themselves: draws in between would empty the cache for one of the two alone.
     with threadpool_limits(1):
         times = interleaved(
+            {"plan": (lambda: plan_policy(kernel, signals, weights, available, policy, values), 1), "blas": (multiply, 1)},
+            rounds,
+        ) | interleaved(
             {
-                "plan": (lambda: plan_policy(kernel, signals, weights, available, policy, values), 1),
-                "blas": (multiply, 1),
                 "draw": (lambda: draw_kernel(generator, prior, counts, p), 1),
                 "gamma": (lambda: generator.standard_gamma(alpha, out=gammas), 1),
             },
