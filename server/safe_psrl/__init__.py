@@ -14,7 +14,7 @@ The paper's symbols and our names:
 Axes are always in the order constraint or signal, step, state, action, next state.
 """
 
-from safe_psrl.bounds import dual_variable_bound, feasibility_episode, psrl_term
+from safe_psrl.bounds import constraint_regret_bound, dual_variable_bound, feasibility_episode, psrl_term
 from safe_psrl.errors import InfeasibleError, SafePsrlError, SpecError, TransitionError
 from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition, act, settle
 from safe_psrl.optimum import Optimum, exact_optimum
@@ -43,6 +43,7 @@ __all__ = [
     "TransitionError",
     "__version__",
     "act",
+    "constraint_regret_bound",
     "dual_variable_bound",
     "exact_optimum",
     "feasibility_episode",

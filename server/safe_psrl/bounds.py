@@ -4,14 +4,17 @@ They are stated for the theorem's coefficient of pessimism, 5, whatever the agen
 """
 
 import math
+from typing import Final
 
 import numpy as np
 
+from safe_psrl.compiled import compiled
 from safe_psrl.options import PESSIMISM_PRESETS
 from safe_psrl.schedule import dual_scale_at, pessimism_at
 from safe_psrl.spec import CmdpSpec
 
-EXACT_TERMS = 100_000
+EXACT_TERMS = 1_000
+THEOREM: Final = PESSIMISM_PRESETS["theorem"]
 
 
 def feasibility_episode(spec: CmdpSpec, constraint: int = 0) -> float:
@@ -48,22 +51,37 @@ def dual_variable_bound(spec: CmdpSpec, episodes: int, constraint: int = 0) -> f
     )
 
 
-def pessimism_sum(spec: CmdpSpec, last: float) -> float:
-    """Sum of epsilon_k for k = 1..last; beyond many terms, bounded above by the integral (eq. (13)).
+def constraint_regret_bound(spec: CmdpSpec, episodes: int, constraint: int = 0) -> float:
+    """Section 6.1, with lemmas 2 and 4: E[constraint regret of K episodes] <= sampling + E[lambda_{K+1}] - sum of epsilon_k."""
+    spent = pessimism_sum(spec, episodes, below=True)
+    return psrl_term(spec, episodes) + dual_variable_bound(spec, episodes, constraint) - spent
+
+
+def pessimism_sum(spec: CmdpSpec, last: float, *, below: bool = False) -> float:
+    """Sum of epsilon_k for k = 1..last; beyond many terms bounded above, or `below`, by the integral (eq. (13)).
 
     2 sqrt(k log(kSAH)) is the integral of (log(kSAH) + 1) / sqrt(k log(kSAH)).
     """
     exact = int(min(last, EXACT_TERMS))
-    total = float(sum(_pessimism(spec, k) for k in range(1, exact + 1)))
+    total = _exact_sum(exact, spec.num_states, spec.num_actions, spec.horizon)
     if last > exact:
         sah = spec.num_states * spec.num_actions * spec.horizon
-        scale = 2.0 * PESSIMISM_PRESETS["theorem"] * spec.horizon**1.5 * spec.num_states * math.sqrt(spec.num_actions)
-        total += scale * (math.sqrt(last * math.log(last * sah)) - math.sqrt(exact * math.log(exact * sah)))
+        scale = 2.0 * THEOREM * spec.horizon**1.5 * spec.num_states * math.sqrt(spec.num_actions)
+        first = exact + below
+        total += scale * (math.sqrt((last + below) * math.log((last + below) * sah)) - math.sqrt(first * math.log(first * sah)))
+    return total
+
+
+@compiled
+def _exact_sum(last: int, num_states: int, num_actions: int, horizon: int) -> float:
+    total = 0.0
+    for k in range(1, last + 1):
+        total += pessimism_at(k, num_states, num_actions, horizon, THEOREM)
     return total
 
 
 def _pessimism(spec: CmdpSpec, k: int) -> float:
-    return pessimism_at(k, spec.num_states, spec.num_actions, spec.horizon, PESSIMISM_PRESETS["theorem"])
+    return pessimism_at(k, spec.num_states, spec.num_actions, spec.horizon, THEOREM)
 
 
 def _slack(spec: CmdpSpec, constraint: int) -> float:

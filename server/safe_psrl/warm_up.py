@@ -1,5 +1,6 @@
 """Compiling ahead: one call that leaves nothing to compile later."""
 
+from safe_psrl.bounds import constraint_regret_bound
 from safe_psrl.learner import SafePsrl, Transition
 from safe_psrl.optimum import exact_optimum
 from safe_psrl.options import SafePsrlOptions
@@ -31,5 +32,6 @@ def warm_up() -> None:
     several.start_episode(several.initial_state())
     kernel = spec.dirichlet_prior / spec.dirichlet_prior.sum(axis=-1, keepdims=True)
     exact_optimum(spec, kernel[0])
+    constraint_regret_bound(spec, 1)
     for each in (learner, adaptive):
         SimulatedRun(each, kernel[0]).advance(1)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from safe_psrl.bounds import constraint_regret_bound, dual_variable_bound
 from safe_psrl_proto.v1 import admin_pb2
 from safe_psrl_server.agent_record import AgentRecord
 from safe_psrl_server.host import Hosted
@@ -53,6 +54,11 @@ def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus
         constraint_regret_max=totals.constraint_regret_max[i],
         violations=totals.violations[i],
     )
+    if totals.completed_episodes:
+        status.mean_cost = status.cost_budget + status.constraint_regret / totals.completed_episodes
+    if record.state.episode:
+        status.dual_variable_bound = dual_variable_bound(spec, record.state.episode, i)
+        status.constraint_regret_bound = constraint_regret_bound(spec, record.state.episode, i)
     if latest is not None:
         started = latest.started
         status.pessimism = started.pessimism[i]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safe_psrl import CmdpSpec, Constraint, dual_variable_bound, feasibility_episode, preset, psrl_term
+from safe_psrl import CmdpSpec, Constraint, constraint_regret_bound, dual_variable_bound, feasibility_episode, preset, psrl_term
 from safe_psrl.bounds import EXACT_TERMS, pessimism_sum
 from safe_psrl.schedule import pessimism_at
 
@@ -93,7 +93,8 @@ def test_dual_variable_bound(sizes: tuple[int, int, int], episodes: int) -> None
     expected = math.log(11 * horizon**2 / (3 * rho**2)) / zeta + horizon + early + first * (horizon - tau) + phi
     bound = dual_variable_bound(spec, episodes)
     assert expected <= bound * (1 + 1e-12)
-    assert bound <= expected + epsilon(math.floor(first), spec, 5), "at most one term more: C'' need not be whole"
+    loosest = epsilon(min(math.floor(first), EXACT_TERMS), spec, 5)
+    assert bound <= expected + loosest, "at most one term more: C'' need not be whole, and long sums are integrals"
 
 
 @given(SIZES, st.floats(1, 1e6))
@@ -122,6 +123,23 @@ def test_long_sums_are_bounded_from_above_and_tightly(name: str) -> None:
         math.fsum(epsilon(k, spec, 5) for k in range(1, EXACT_TERMS + 1)), rel=1e-12
     )
     assert exact <= pessimism_sum(spec, last) <= exact + epsilon(EXACT_TERMS, spec, 5)
+
+
+@pytest.mark.parametrize("episodes", [1, 999, 1000, 1001, 5000])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 2, 6)])
+def test_constraint_regret_bound(sizes: tuple[int, int, int], episodes: int) -> None:
+    """Section 6.1: sampling + E[lambda_{K+1}] - the pessimism of all episodes, which is never overstated."""
+    spec = problem(sizes, 0.9, 0.1)
+    spent = math.fsum(epsilon(k, spec, 5) for k in range(1, episodes + 1))
+    exact = psrl_term(spec, episodes) + dual_variable_bound(spec, episodes) - spent
+    assert exact * (1 - 1e-12) <= constraint_regret_bound(spec, episodes) <= exact + epsilon(1000, spec, 5)
+
+
+def test_constraint_regret_bound_stops_growing() -> None:
+    """Theorem 1: O(1). Pessimism outweighs sampling and the dual variable in the long run."""
+    spec = preset("streaming-buffer")
+    first, later, last = (constraint_regret_bound(spec, episodes) for episodes in (10**3, 10**9, 10**12))
+    assert first > later > last
 
 
 @pytest.mark.parametrize("bound", [dual_variable_bound, psrl_term])

@@ -65,6 +65,9 @@ class ConstraintStatus(_message.Message):
     CONSTRAINT_REGRET_FIELD_NUMBER: _builtins.int
     CONSTRAINT_REGRET_MAX_FIELD_NUMBER: _builtins.int
     VIOLATIONS_FIELD_NUMBER: _builtins.int
+    MEAN_COST_FIELD_NUMBER: _builtins.int
+    DUAL_VARIABLE_BOUND_FIELD_NUMBER: _builtins.int
+    CONSTRAINT_REGRET_BOUND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     cost_budget: _builtins.float
     satisfiable_cost: _builtins.float
@@ -82,6 +85,13 @@ class ConstraintStatus(_message.Message):
     constraint_regret_max: _builtins.float
     violations: _builtins.int
     """Completed episodes whose reported cost was above the budget."""
+    mean_cost: _builtins.float
+    """Mean reported cost of all completed episodes."""
+    dual_variable_bound: _builtins.float
+    """What the theorem bounds the expected dual variable and the expected constraint regret by, at this number of episodes.
+    Worst cases, proven for the theorem's coefficient of pessimism; 0 before the first episode.
+    """
+    constraint_regret_bound: _builtins.float
     def __init__(
         self,
         *,
@@ -97,10 +107,13 @@ class ConstraintStatus(_message.Message):
         constraint_regret: _builtins.float = ...,
         constraint_regret_max: _builtins.float = ...,
         violations: _builtins.int = ...,
+        mean_cost: _builtins.float = ...,
+        dual_variable_bound: _builtins.float = ...,
+        constraint_regret_bound: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraint_regret", b"constraint_regret", "constraint_regret_max", b"constraint_regret_max", "cost_budget", b"cost_budget", "cost_price", b"cost_price", "dual_scale", b"dual_scale", "dual_variable", b"dual_variable", "last_cost", b"last_cost", "name", b"name", "pessimism", b"pessimism", "predicted_cost", b"predicted_cost", "satisfiable_cost", b"satisfiable_cost", "violations", b"violations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraint_regret", b"constraint_regret", "constraint_regret_bound", b"constraint_regret_bound", "constraint_regret_max", b"constraint_regret_max", "cost_budget", b"cost_budget", "cost_price", b"cost_price", "dual_scale", b"dual_scale", "dual_variable", b"dual_variable", "dual_variable_bound", b"dual_variable_bound", "last_cost", b"last_cost", "mean_cost", b"mean_cost", "name", b"name", "pessimism", b"pessimism", "predicted_cost", b"predicted_cost", "satisfiable_cost", b"satisfiable_cost", "violations", b"violations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
