@@ -14,7 +14,7 @@ def experiment(
         typer.Argument(
             metavar="ENVIRONMENT",
             show_default=False,
-            help="streaming-buffer, inventory, factored-toy, random:states=6,actions=3,horizon=6,seed=0, or a .toml or "
+            help="streaming-buffer, inventory, factored-toy, random:states=10,actions=3,horizon=10,seed=0, or a .toml or "
             ".json file with a specification (its kernel under `transitions`, else drawn from the prior for each seed).",
         ),
     ],

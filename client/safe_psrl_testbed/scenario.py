@@ -19,7 +19,7 @@ from safe_psrl_testbed.kernels import KERNELS
 from safe_psrl_testbed.random_cmdp import random_cmdp
 
 MAX_DRAWS: Final = 1000
-RANDOM_SIZES: Final = {"states": 6, "actions": 3, "horizon": 6, "seed": 0, "constraints": 1}
+RANDOM_SIZES: Final = {"states": 10, "actions": 3, "horizon": 10, "seed": 0, "constraints": 1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Scenario:
 
 
 def scenario_named(text: str) -> Scenario:
-    """`streaming-buffer`, `inventory`, `factored-toy`, `random:states=6,actions=3,…`, or a path to a .toml or .json file."""
+    """`streaming-buffer`, `inventory`, `factored-toy`, `random:states=10,actions=3,…`, or a path to a .toml or .json file."""
     if text in KERNELS:
         return Scenario(text, preset(text), KERNELS[text]())
     if text == "random" or text.startswith("random:"):

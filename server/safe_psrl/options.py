@@ -13,7 +13,7 @@ PESSIMISM_PRESETS: Final = {
 }
 ADAPTIVE: Final = "adaptive"
 METHODS: Final = (*PESSIMISM_PRESETS, ADAPTIVE)
-DEFAULT_CONFIDENCE: Final = 2.0  # measured: see docs/adaptive.md
+DEFAULT_CONFIDENCE: Final = 2.5  # measured: see docs/adaptive.md
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The adaptive method: its options, its plans against the exact optimum of the sampled problem, and whole runs."""
 
 from collections.abc import Callable
-from statistics import fmean
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ from safe_psrl.posterior import draw_kernel
 from safe_psrl.streams import POSTERIOR, stream_of
 from safe_psrl.uncertainty import cost_deviation, posterior_mean
 from safe_psrl_experiments.runs import Job, run_job
-from safe_psrl_testbed import TabularEnvironment
+from safe_psrl_testbed import TabularEnvironment, scenario_named
 from safe_psrl_testbed.kernels import KERNELS
 
 ADAPTIVE = SafePsrlOptions("adaptive")
@@ -66,7 +65,7 @@ def test_methods_by_name() -> None:
     assert [SafePsrlOptions(name).is_adaptive for name in ("theorem", "published", "literal", "adaptive")] == [False] * 3 + [
         True
     ]
-    assert ADAPTIVE.confidence == 2.0
+    assert ADAPTIVE.confidence == 2.5
 
 
 @pytest.mark.parametrize(
@@ -327,12 +326,10 @@ def test_the_streaming_buffer() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "environment", ["inventory", *(f"random:states=5,actions=3,horizon=6,seed={seed}" for seed in (1, 2, 3))]
-)
+@pytest.mark.parametrize("environment", ["inventory", "factored-toy", *(f"random:seed={seed}" for seed in (5, 7, 10))])
 def test_far_less_regret_than_the_published_setting(environment: str) -> None:
-    """A tenth at most after 30,000 episodes, and the constraint regret never above one horizon."""
-    objective, greatest = regrets(environment, "safe-psrl-adaptive", 30_000, 2)
-    published, _ = regrets(environment, "safe-psrl", 30_000, 1)
-    assert fmean(objective) <= published[0] / 10
-    assert max(greatest) <= (7 if environment == "inventory" else 6)
+    """A twenty-fifth at most after 100,000 episodes, and the constraint regret never above one horizon."""
+    objective, greatest = regrets(environment, "safe-psrl-adaptive", 100_000, 1)
+    published, _ = regrets(environment, "safe-psrl", 100_000, 1)
+    assert objective[0] <= published[0] / 25
+    assert max(greatest) <= scenario_named(environment).spec.horizon

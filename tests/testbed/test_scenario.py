@@ -44,10 +44,10 @@ def test_random_with_sizes() -> None:
     np.testing.assert_array_equal(scenario.spec.cost_budgets, spec.cost_budgets)
 
 
-@pytest.mark.parametrize("text", ["random", "random:", "random:states=6,"])
+@pytest.mark.parametrize("text", ["random", "random:", "random:states=10,"])
 def test_random_with_sizes_left_out(text: str) -> None:
     spec = scenario_named(text).spec
-    assert (spec.num_states, spec.num_actions, spec.horizon, spec.num_constraints) == (6, 3, 6, 1)
+    assert (spec.num_states, spec.num_actions, spec.horizon, spec.num_constraints) == (10, 3, 10, 1)
 
 
 @pytest.mark.parametrize(

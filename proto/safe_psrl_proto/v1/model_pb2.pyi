@@ -202,7 +202,7 @@ class SafePsrlOptions(_message.Message):
     max_kernel_draws: _builtins.int
     """Draws of a kernel an episode, while the drawn one contradicts the satisfiable costs. From 1 to 1,000,000, default 100."""
     confidence: _builtins.float
-    """Of the adaptive method: standard deviations of the plan's cost that the budget is tightened by. Default 2."""
+    """Of the adaptive method: standard deviations of the plan's cost that the budget is tightened by. Default 2.5."""
     def __init__(
         self,
         *,
