@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-SOURCES := proto server client experiments tests
+SOURCES := proto server client experiments deploy tests
 OUT    ?= demo-results
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
