@@ -1,6 +1,7 @@
 """`safe-psrl bench`: how fast, against a limit measured in the same run."""
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -43,6 +44,28 @@ def plan(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
     from safe_psrl_experiments.bench.plan import bench_plan  # noqa: PLC0415
 
     _run(lambda report: bench_plan(rounds, report), json_file)
+
+
+@app.command("scrape")
+def scrape(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
+    """A scrape of 1,000 agents of a service of its own, and calls with a scrape every second beside them, against without.
+
+    Example: safe-psrl bench scrape --json scrape.json
+    """
+    from safe_psrl_cli.server_process import ServerProcess  # noqa: PLC0415
+    from safe_psrl_experiments.bench.scrape import bench_scrape  # noqa: PLC0415
+
+    def bench(report: Callable[[str], None]) -> "list[Result]":
+        with tempfile.TemporaryDirectory(prefix="safe-psrl-bench-") as directory:
+            server = ServerProcess(Path(directory))
+            report("starting a service")
+            try:
+                server.start()
+                return bench_scrape(server.target, server.metrics_url, rounds, report)
+            finally:
+                server.kill()
+
+    _run(bench, json_file)
 
 
 def _run(bench: Callable[[Callable[[str], None]], "list[Result]"], json_file: Path | None) -> None:

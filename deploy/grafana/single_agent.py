@@ -226,13 +226,13 @@ def serving() -> Row:
             over_time(
                 "Transitions",
                 "Learned each second.",
-                [Query(f"rate({of('transitions')}[$__rate_interval])", "transitions")],
+                [Query(f"rate({of('observed_transitions')}[$__rate_interval])", "transitions")],
                 "ops",
             ),
             over_time(
                 "Overridden",
                 "Share of the transitions with another action than the proposed one. The plan's cost is not kept then.",
-                [Query(f"{of('overridden_actions')} / clamp_min({of('transitions')}, 1)", "overridden")],
+                [Query(f"{of('overridden_actions')} / clamp_min({of('observed_transitions')}, 1)", "overridden")],
                 "percentunit",
             ),
             over_time("Open episodes", "Begun and not yet ended.", lines(open_episodes="open")),

@@ -14,8 +14,9 @@ from safe_psrl_server.conversion import pack
 from safe_psrl_server.decisions import find_episode
 from safe_psrl_server.errors import InvalidArgumentError, NotFoundError, ServiceError
 from safe_psrl_server.host import AgentHost
+from safe_psrl_server.refusals import Refusals
 from safe_psrl_server.snapshot import snapshot_of
-from safe_psrl_server.status import DRAINING, abort
+from safe_psrl_server.status import DRAINING
 from safe_psrl_server.statuses import record_status, status_of
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
@@ -24,10 +25,11 @@ log = structlog.get_logger()
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
-    """Errors of the commands become statuses in `abort`, and nowhere else."""
+    """Errors of the commands become statuses in `Refusals`, and nowhere else."""
 
     def __init__(self, commands: AgentCommands) -> None:
         self._commands = commands
+        self._refusals = Refusals(commands.host.meter)
 
     @property
     def _host(self) -> AgentHost:
@@ -37,7 +39,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         try:
             record, existed = await self._commands.create(request.agent, spec_from_request(request))
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
         if not existed:
             _note("agent created", context, agent=request.agent)
         return admin_pb2.CreateAgentResponse(status=record_status(record, with_digest=True), existed=existed)
@@ -46,7 +48,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         try:
             record = self._host.record(request.agent)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
         response = admin_pb2.GetAgentResponse(status=record_status(record, with_digest=True))
         if request.with_spec:
             response.spec.CopyFrom(record.definition.message)
@@ -54,11 +56,13 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     async def ListAgents(self, request: admin_pb2.ListAgentsRequest, context: Context) -> admin_pb2.ListAgentsResponse:
         if not 0 <= request.page_size <= 1000:
-            await abort(context, InvalidArgumentError("page_size", f"must be from 1 to 1000 (is {request.page_size})"))
+            await self._refusals.abort(
+                context, InvalidArgumentError("page_size", f"must be from 1 to 1000 (is {request.page_size})")
+            )
         try:
             self._host.check_ready()
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error)
         size = request.page_size or 100
         rest = [agent for agent in self._host.hosted() if agent.name > request.page_token]
         response = admin_pb2.ListAgentsResponse(agents=[status_of(agent) for agent in rest[:size]])
@@ -70,7 +74,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         try:
             await self._commands.delete(request.agent)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
         _note("agent deleted", context, agent=request.agent)
         return admin_pb2.DeleteAgentResponse()
 
@@ -78,7 +82,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         try:
             record = await self._commands.pause(request.agent, request.reason)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
         _note("agent paused", context, agent=request.agent, reason=request.reason)
         return admin_pb2.PauseAgentResponse(status=record_status(record))
 
@@ -86,7 +90,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         try:
             record = await self._commands.resume(request.agent)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
         _note("agent resumed", context, agent=request.agent)
         return admin_pb2.ResumeAgentResponse(status=record_status(record))
 
@@ -98,14 +102,14 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
                 raise NotFoundError(f"agent {request.agent!r} has not begun an episode", "EPISODE_NOT_FOUND")
             episode = find_episode(record, request.episode) if request.episode else latest
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
         return admin_pb2.GetPolicyResponse(episode=episode.number, policy=episode.started.policy)
 
     async def GetPosterior(self, request: admin_pb2.GetPosteriorRequest, context: Context) -> admin_pb2.GetPosteriorResponse:
         try:
             record = self._host.record(request.agent)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
         counts = pack(record.settled_state().transition_counts)
         return admin_pb2.GetPosteriorResponse(transition_counts=counts, version=record.version)
 
@@ -114,11 +118,13 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     ) -> AsyncIterator[admin_pb2.WatchAgentsResponse]:
         interval = request.interval_seconds or 1.0
         if not 0.1 <= interval <= 60:
-            await abort(context, InvalidArgumentError("interval_seconds", f"must be from 0.1 to 60 (is {interval})"))
+            await self._refusals.abort(
+                context, InvalidArgumentError("interval_seconds", f"must be from 0.1 to 60 (is {interval})")
+            )
         try:
             self._host.check_ready()
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error)
         wanted, sent = set(request.agents), dict[str, bytes]()
         first = True
         while not self._host.draining.is_set():
@@ -131,7 +137,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             sent, first = now, False
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._host.draining.wait(), interval)
-        await abort(context, DRAINING)
+        await self._refusals.abort(context, DRAINING)
 
     async def ExportAgent(
         self, request: admin_pb2.ExportAgentRequest, context: Context
@@ -139,7 +145,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         try:
             record = self._host.record(request.agent)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
         data = snapshot_of(record).SerializeToString(deterministic=True)
         for start in range(0, len(data), CHUNK):
             yield admin_pb2.ExportAgentResponse(chunk=data[start : start + CHUNK])
@@ -152,7 +158,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             name, snapshot = await _received(request_iterator, self._host.limits.max_message_bytes)
             record = await self._commands.import_snapshot(name, snapshot)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error)
         _note("agent imported", context, agent=name)
         return admin_pb2.ImportAgentResponse(status=record_status(record, with_digest=True))
 
@@ -160,7 +166,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         try:
             found = await self._host.verify(request.agent)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
         difference = f"served version {found.served_version} and stored version {found.stored_version} differ"
         return admin_pb2.VerifyAgentResponse(
             ok=found.same, difference="" if found.same else difference, events=found.events_read, state_digest=found.digest

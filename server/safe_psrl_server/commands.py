@@ -74,7 +74,9 @@ class AgentCommands:
             events, reported = decisions.report(record, episode, step, request.transition, self.host.now_micros())
             return events, (record, reported)
 
-        return await self.host.decide(request.agent, decide)
+        record, reported = await self.host.decide(request.agent, decide)
+        self.host.meter.recognised(int(reported.duplicate))
+        return record, reported
 
     async def report_episode(self, request: control_pb2.ReportEpisodeRequest) -> tuple[int, bool]:
         def decide(record: AgentRecord) -> "Decision[tuple[int, bool]]":
@@ -83,7 +85,9 @@ class AgentCommands:
             )
             return events, (duplicates, done)
 
-        return await self.host.decide(request.agent, decide)
+        duplicates, done = await self.host.decide(request.agent, decide)
+        self.host.meter.recognised(duplicates)
+        return duplicates, done
 
     async def end_episode(self, request: control_pb2.EndEpisodeRequest) -> Episode:
         def decide(record: AgentRecord) -> "Decision[Episode]":
@@ -153,6 +157,7 @@ class AgentCommands:
     ) -> list[events_pb2.Event]:
         closing = decisions.make_room(record, abandon_open, self.host.now_micros())
         plan, seconds = await self.host.plan(record.definition.learner, record.settled_state())
+        self.host.meter.planned(record.name, plan.episode, seconds, satisfiable=plan.kernel_satisfiable)
         return [*closing, decisions.starting(plan, request_id, state, PLANNED_BY, seconds, self.host.now_micros())]
 
     def _event(self, **kind: object) -> events_pb2.Event:

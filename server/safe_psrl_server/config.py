@@ -31,6 +31,9 @@ class Limits(_Section):
     max_concurrent_calls: int = Field(4096, ge=1, description="Calls under way at once; more are RESOURCE_EXHAUSTED.")
     max_stream_backlog: int = Field(256, ge=1, description="Messages of one StepStream that may wait for their reply.")
     call_seconds: float = Field(60.0, gt=0, description="How long a call that writes may take, whatever its own deadline.")
+    max_agents_in_metrics: int = Field(
+        1_000, ge=0, description="Agents with series of their own in /metrics: the first that were created."
+    )
     planning_threads: int = Field(2, ge=1, le=256, description="Long plans made at once.")
     episode_timeout_seconds: float = Field(
         3600.0, gt=0, description="Default for agents: after so long without activity an open episode gives way."

@@ -10,16 +10,19 @@ from safe_psrl_server.agent_record import AgentRecord, Episode
 from safe_psrl_server.commands import AgentCommands
 from safe_psrl_server.decisions import Reported
 from safe_psrl_server.errors import InvalidArgumentError, ServiceError
-from safe_psrl_server.status import DRAINING, abort, call_status
+from safe_psrl_server.refusals import Refusals
+from safe_psrl_server.status import DRAINING
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 
 
 class ControlService(control_pb2_grpc.ControlServiceServicer):
-    """Errors of the commands become statuses in `abort`, and nowhere else."""
+    """Errors of the commands become statuses in `Refusals`, and nowhere else."""
 
     def __init__(self, commands: AgentCommands, stream_backlog: int) -> None:
         self._commands = commands
+        self._meter = commands.host.meter
+        self._refusals = Refusals(self._meter)
         self._stream_backlog = stream_backlog
 
     async def StartEpisode(
@@ -28,13 +31,14 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         try:
             return await self._start_episode(request)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
 
     async def GetAction(self, request: control_pb2.GetActionRequest, context: Context) -> control_pb2.GetActionResponse:
         try:
             acted = await self._commands.get_action(request)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
+        self._meter.acted(fallback=acted.fallback)
         return control_pb2.GetActionResponse(
             action=acted.action, episode=acted.episode, step=acted.step, fallback=acted.fallback
         )
@@ -45,7 +49,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         try:
             _, reported = await self._commands.report(request, wants_action=False)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
         return control_pb2.ReportTransitionResponse(
             duplicate=reported.duplicate, episode=reported.episode.number, step=reported.step, episode_done=reported.done
         )
@@ -54,7 +58,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         try:
             return await self._step(request)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
 
     async def StepStream(
         self, request_iterator: AsyncIterator[control_pb2.StepStreamRequest], context: Context
@@ -84,7 +88,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             receiver.cancel()
             stopper.cancel()
         if draining.is_set():
-            await abort(context, DRAINING)
+            await self._refusals.abort(context, DRAINING)
 
     async def ReportEpisode(
         self, request: control_pb2.ReportEpisodeRequest, context: Context
@@ -92,25 +96,27 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         try:
             duplicates, done = await self._commands.report_episode(request)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
         return control_pb2.ReportEpisodeResponse(duplicates=duplicates, episode_done=done)
 
     async def EndEpisode(self, request: control_pb2.EndEpisodeRequest, context: Context) -> control_pb2.EndEpisodeResponse:
         try:
             episode = await self._commands.end_episode(request)
         except ServiceError as error:
-            await abort(context, error)
+            await self._refusals.abort(context, error, request.agent)
         return control_pb2.EndEpisodeResponse(end=episode.end, steps=episode.next_step)
 
     async def _start_episode(self, request: control_pb2.StartEpisodeRequest) -> control_pb2.StartEpisodeResponse:
         return start_reply(await self._commands.start_episode(request), request)
 
     async def _step(self, request: control_pb2.StepRequest) -> control_pb2.StepResponse:
-        return step_reply(*await self._commands.report(request, wants_action=True))
+        reply = step_reply(*await self._commands.report(request, wants_action=True))
+        self._meter.acted(fallback=reply.fallback)
+        return reply
 
     async def _answer(self, request: control_pb2.StepStreamRequest) -> control_pb2.StepStreamResponse:
+        call = request.WhichOneof("call")
         try:
-            call = request.WhichOneof("call")
             if call == "step":
                 return control_pb2.StepStreamResponse(tag=request.tag, step=await self._step(request.step))
             if call == "start_episode":
@@ -118,7 +124,8 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
                 return control_pb2.StepStreamResponse(tag=request.tag, start_episode=reply)
             raise InvalidArgumentError("call", "is missing")  # one place that makes statuses of a stream
         except ServiceError as error:
-            return control_pb2.StepStreamResponse(tag=request.tag, error=call_status(error))
+            agent = "" if call is None else getattr(request, call).agent
+            return control_pb2.StepStreamResponse(tag=request.tag, error=self._refusals.message_status(error, agent))
 
 
 def start_reply(

@@ -22,6 +22,7 @@ from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agent_record import AgentRecord
 from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.errors import DataLossError, DeadlineError, LimitExceededError, NotFoundError, UnavailableError
+from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.snapshot import restored, snapshot_of
 from safe_psrl_server.store import (
     DamagedStreamError,
@@ -60,6 +61,7 @@ class Hosted:
     record: AgentRecord | None
     damage: str = ""
     snapshot_version: int = 0
+    unsaved_since_micros: int | None = None  # time of the oldest event that no snapshot holds
     snapshot_seconds: float = field(default_factory=time.monotonic)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -77,7 +79,9 @@ class AgentHost:
         limits: Limits,
         snapshots: SnapshotPolicy,
         now_micros: Callable[[], int] = lambda: time.time_ns() // 1000,
+        meter: Meter | None = None,
     ) -> None:
+        self.meter = meter or Meter()
         self.now_micros = now_micros
         self.limits = limits
         self.ready = False
@@ -183,6 +187,8 @@ class AgentHost:
                 log.critical("snapshot refused", agent=name, error=str(error))
                 return
             agent.snapshot_version, agent.snapshot_seconds = record.version, time.monotonic()
+            agent.unsaved_since_micros = None
+            self.meter.snapshot_stored(len(data))
 
     async def verify(self, name: str) -> Verification:
         """Fold what is stored of an agent, and compare it with what is served."""
@@ -216,11 +222,15 @@ class AgentHost:
                 except VersionConflictError:
                     reread = await self._load(name)
                     agent.record, agent.damage = reread.record, reread.damage
+                    agent.snapshot_version, agent.unsaved_since_micros = reread.snapshot_version, reread.unsaved_since_micros
                     continue
                 except StoreFailedError as error:
                     raise UnavailableError(f"the server is stopping: {error}", "STORE_FAILED") from error
                 for event in events:
                     record.apply(event)
+                self.meter.applied(events)
+                if agent.unsaved_since_micros is None:
+                    agent.unsaved_since_micros = events[0].time_micros
                 if record.version - agent.snapshot_version >= self._snapshots.every_events:
                     self._in_background(self.snapshot(name))
                 return reply
@@ -232,7 +242,8 @@ class AgentHost:
         except DamagedStreamError as error:
             log.critical("agent quarantined", agent=name, damage=str(error))
             return Hosted(name, None, str(error))
-        return Hosted(name, record, snapshot_version=stream.version - len(stream.events))
+        unsaved = events_pb2.Event.FromString(stream.events[0]).time_micros if stream.events else None
+        return Hosted(name, record, snapshot_version=stream.version - len(stream.events), unsaved_since_micros=unsaved)
 
     def _whole(self, agent: Hosted) -> AgentRecord:
         if agent.record is None:

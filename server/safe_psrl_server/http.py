@@ -1,17 +1,20 @@
 """`/metrics` and `/healthz` over HTTP, in a thread of their own: a slow scraper delays no call."""
 
+import gzip
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.exposition import ThreadingWSGIServer, gzip_accepted
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 PLAIN = ("Content-Type", "text/plain; charset=utf-8")
+FAST = 1  # level of compression
+Page = Callable[[str], tuple[str, bytes]]  # from what is accepted to content type and body
 
 
 class _QuietHandler(WSGIRequestHandler):
@@ -22,9 +25,9 @@ class _QuietHandler(WSGIRequestHandler):
 class HttpEndpoint:
     """Listens from `start` to `stop`."""
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, host: str, port: int, page: Page, is_ready: Callable[[], bool]) -> None:
         self._address = host, port
-        self._metrics = make_wsgi_app(registry)
+        self._page = page
         self._is_ready = is_ready
 
     def start(self) -> int:
@@ -41,11 +44,23 @@ class HttpEndpoint:
     def _answer(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path == "/metrics":
-            body: Iterable[bytes] = self._metrics(environ, start_response)
-            return body
+            return self._metrics(environ, start_response)
         if path == "/healthz":
             ready = self._is_ready()
             start_response("200 OK" if ready else "503 Service Unavailable", [PLAIN])
             return [b"ok\n" if ready else b"not ready\n"]
         start_response("404 Not Found", [PLAIN])
         return [b"there are /metrics and /healthz\n"]
+
+    def _metrics(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        try:
+            content_type, body = self._page(environ.get("HTTP_ACCEPT", ""))
+        except (TimeoutError, CancelledError):
+            start_response("503 Service Unavailable", [PLAIN])
+            return [b"the server is too busy, or stopping\n"]
+        headers = [("Content-Type", content_type)]
+        if gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", "")):
+            body = gzip.compress(body, FAST)
+            headers.append(("Content-Encoding", "gzip"))
+        start_response("200 OK", headers)
+        return [body]

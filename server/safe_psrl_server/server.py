@@ -25,7 +25,9 @@ from safe_psrl_server.errors import DataLossError, ServiceError
 from safe_psrl_server.health_service import HealthService
 from safe_psrl_server.host import AgentHost
 from safe_psrl_server.http import HttpEndpoint
-from safe_psrl_server.metrics import registry_of
+from safe_psrl_server.metrics.calls import CallCounter
+from safe_psrl_server.metrics.meter import Meter
+from safe_psrl_server.metrics.page import MetricsPage
 from safe_psrl_server.store import StoreFailedError, open_store
 
 log = structlog.get_logger()
@@ -38,8 +40,9 @@ class Server:
         self.config = config
         self.target = ""  # where clients connect, once started
         self.metrics_port: int | None = None
-        self._store = open_store(config.store)
-        self.host = AgentHost(self._store, config.limits, config.snapshots)
+        meter = Meter()
+        self._store = open_store(config.store, meter.committed)
+        self.host = AgentHost(self._store, config.limits, config.snapshots, meter=meter)
         self._commands = AgentCommands(self.host)
         self._health = HealthService()
         self._http: HttpEndpoint | None = None
@@ -117,6 +120,7 @@ class Server:
     def _build_grpc(self) -> grpc.aio.Server:
         limits = self.config.limits
         server = grpc.aio.server(
+            interceptors=[CallCounter(self.host.meter.registry)],
             options=[
                 ("grpc.max_receive_message_length", limits.max_message_bytes),
                 ("grpc.max_send_message_length", limits.max_message_bytes),
@@ -156,7 +160,8 @@ class Server:
         host, _, port = self.config.metrics.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
             raise ConfigError(f"metrics: {self.config.metrics!r} must be HOST:PORT, or empty for none")
-        endpoint = HttpEndpoint(host, int(port), registry_of(self.host), self._is_ready)
+        page = MetricsPage(self.host, self._store, asyncio.get_running_loop())
+        endpoint = HttpEndpoint(host, int(port), page.render, self._is_ready)
         try:
             self.metrics_port = endpoint.start()
         except OSError as error:

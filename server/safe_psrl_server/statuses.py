@@ -1,8 +1,14 @@
 """What an operator is told of an agent."""
 
+import weakref
+from collections.abc import Callable, MutableMapping
+from typing import Final
+
 import numpy as np
+from numpy.typing import NDArray
 
 from safe_psrl.bounds import constraint_regret_bound, dual_variable_bound
+from safe_psrl.spec import CmdpSpec
 from safe_psrl_proto.v1 import admin_pb2
 from safe_psrl_server.agent_record import AgentRecord
 from safe_psrl_server.host import Hosted
@@ -57,8 +63,7 @@ def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus
     if totals.completed_episodes:
         status.mean_cost = status.cost_budget + status.constraint_regret / totals.completed_episodes
     if record.state.episode:
-        status.dual_variable_bound = dual_variable_bound(spec, record.state.episode, i)
-        status.constraint_regret_bound = constraint_regret_bound(spec, record.state.episode, i)
+        status.dual_variable_bound, status.constraint_regret_bound = _derived(record).bounds(record, i)
     if latest is not None:
         started = latest.started
         status.pessimism = started.pessimism[i]
@@ -71,5 +76,44 @@ def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus
 def visited_ratio(record: AgentRecord) -> float:
     """Share of the available (state, action) pairs that were ever visited."""
     available = record.definition.spec.available_actions
-    visited = record.settled_state().transition_counts.any(axis=(0, -1))
+    visited = _derived(record).visited(record)
     return float(np.count_nonzero(visited & available) / np.count_nonzero(available))
+
+
+class _Derived:
+    """What takes long to derive from a record and changes at most once an episode."""
+
+    def __init__(self) -> None:
+        self._bounds_at: tuple[CmdpSpec, int] | None = None
+        self._bounds: list[tuple[float, float]] = []
+        self._counts: Callable[[], object] = lambda: None
+        self._visited: NDArray[np.bool_] = np.empty((0, 0), np.bool_)
+
+    def bounds(self, record: AgentRecord, i: int) -> tuple[float, float]:
+        """Of the dual variable and of the constraint regret."""
+        spec, episode = at = record.definition.spec, record.state.episode
+        if self._bounds_at != at:
+            self._bounds = [
+                (dual_variable_bound(spec, episode, j), constraint_regret_bound(spec, episode, j))
+                for j in range(spec.num_constraints)
+            ]
+            self._bounds_at = at
+        return self._bounds[i]
+
+    def visited(self, record: AgentRecord) -> NDArray[np.bool_]:
+        """[S, A], without settling what is pending: that copies the counts, which may be large."""
+        state = record.state
+        if self._counts() is not state.transition_counts:
+            self._visited = np.any(state.transition_counts, axis=(0, -1))
+            self._counts = weakref.ref(state.transition_counts)
+        visited = self._visited.copy()
+        for transition in state.pending:
+            visited[transition.state, transition.action] = True
+        return visited
+
+
+_DERIVED: Final[MutableMapping[AgentRecord, _Derived]] = weakref.WeakKeyDictionary()
+
+
+def _derived(record: AgentRecord) -> _Derived:
+    return _DERIVED.setdefault(record, _Derived())

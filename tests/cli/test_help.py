@@ -14,6 +14,7 @@ COMMANDS = [
     ("bench",),
     ("bench", "learn"),
     ("bench", "plan"),
+    ("bench", "scrape"),
     ("spec",),
     ("spec", "show"),
     ("spec", "check"),

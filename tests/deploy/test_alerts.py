@@ -43,7 +43,7 @@ MUTATIONS = [
     ("SafePsrlErrorRate", "> 0.05", "> 0.06"),
     ("SafePsrlNoTransitions", "> 600", "> 599"),
     ("SafePsrlNoTransitions", "safe_psrl_open_episodes > 0 or ", ""),
-    ("SafePsrlNoTransitions", " or delta(safe_psrl_transitions[1h]) > 0", ""),
+    ("SafePsrlNoTransitions", " or delta(safe_psrl_observed_transitions[1h]) > 0", ""),
     ("SafePsrlNoTransitions", "seconds > 0", "seconds >= 0"),
     ("SafePsrlNoTransitions", "paused == 1", "paused == 2"),
     ("SafePsrlSeriesFolded", "> 0", "> 1"),

@@ -3,9 +3,11 @@
 from safe_psrl_server.store.interface import (
     DamagedStreamError,
     EventStore,
+    OnCommit,
     StoredStream,
     StoreError,
     StoreFailedError,
+    StoreUsage,
     VersionConflictError,
 )
 from safe_psrl_server.store.opening import open_store
@@ -13,8 +15,10 @@ from safe_psrl_server.store.opening import open_store
 __all__ = [
     "DamagedStreamError",
     "EventStore",
+    "OnCommit",
     "StoreError",
     "StoreFailedError",
+    "StoreUsage",
     "StoredStream",
     "VersionConflictError",
     "open_store",

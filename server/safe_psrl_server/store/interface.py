@@ -6,7 +6,7 @@ bytes that the store does not look into.
 
 import hashlib
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,6 +39,17 @@ class StoredStream:
     version: int
 
 
+@dataclass(frozen=True)
+class StoreUsage:
+    """What a store takes of its disk, and what is left there."""
+
+    used_bytes: int
+    free_bytes: int
+
+
+OnCommit = Callable[[float, int], None]  # told the seconds and the events of each commit, from the thread that writes
+
+
 class EventStore(Protocol):
     """Opened by `open`, closed by `close`. Calls may overlap."""
 
@@ -65,6 +76,10 @@ class EventStore(Protocol):
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
         """Keep a snapshot of the stream at `version`. Events behind an older, verified snapshot are dropped."""
+        ...
+
+    def usage(self) -> StoreUsage | None:
+        """As of now; None if the store is not on a disk of this machine. From any thread."""
         ...
 
     async def close(self) -> None:

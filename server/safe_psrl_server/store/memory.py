@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from safe_psrl_server.store.interface import StoredStream, StoreFailedError, VersionConflictError
+from safe_psrl_server.store.interface import StoredStream, StoreFailedError, StoreUsage, VersionConflictError
 
 
 @dataclass
@@ -54,6 +54,9 @@ class MemoryStore:
         if stream.snapshot_version < version <= stream.version:
             del stream.events[: version - stream.snapshot_version]
             stream.snapshot, stream.snapshot_version = snapshot, version
+
+    def usage(self) -> StoreUsage | None:
+        return None
 
     async def close(self) -> None:
         pass

@@ -6,21 +6,25 @@ is on the disk. A commit that fails stops everything, because nobody can say wha
 """
 
 import asyncio
+import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from safe_psrl_server.store.interface import (
     FIRST_LINK,
     DamagedStreamError,
+    OnCommit,
     StoredStream,
     StoreError,
     StoreFailedError,
+    StoreUsage,
     VersionConflictError,
     next_link,
     snapshot_digest,
@@ -36,14 +40,21 @@ Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], object]  # runs inside the group's transaction
 
 
+class _Entry(NamedTuple):
+    work: Work
+    events: int  # that it appends
+    future: "asyncio.Future[object]"
+
+
 class SqliteStore:
     """All agents of one server in `directory`, which no other process may use meanwhile."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, on_commit: OnCommit = lambda _seconds, _events: None) -> None:
         self._directory = directory
+        self._on_commit = on_commit
         self._lock = DirectoryLock(directory)
         self._witness = CommitWitness(directory / "commits")
-        self._queue: SimpleQueue[tuple[Work, asyncio.Future[object]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Entry | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._reader = ThreadPoolExecutor(1, "store-reader")
         self._heads: dict[str, tuple[int, bytes]] = {}  # of the writing thread: version and link of each stream
@@ -104,10 +115,17 @@ class SqliteStore:
             self._heads[agent] = version, link
             return version
 
-        return await self._submit(work)
+        return await self._submit(work, len(events))
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
         await self._submit(lambda db: _save_snapshot(db, agent, version, snapshot))
+
+    def usage(self) -> StoreUsage | None:
+        used = 0
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                used += self._directory.joinpath(FILE + suffix).stat().st_size
+        return StoreUsage(used, shutil.disk_usage(self._directory).free)
 
     async def close(self) -> None:
         if self._thread is not None:
@@ -123,11 +141,11 @@ class SqliteStore:
     async def _read(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
         return await self._loop.run_in_executor(self._reader, lambda: query(self._reading))
 
-    async def _submit(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+    async def _submit(self, work: Callable[[sqlite3.Connection], Result], events: int = 0) -> Result:
         if self._failure.done():
             raise self._failure.result()
         future: asyncio.Future[object] = self._loop.create_future()
-        self._queue.put((work, future))
+        self._queue.put(_Entry(work, events, future))
         return await future  # type: ignore[return-value]  # what the work returned
 
     def _refuse_loss(self) -> None:
@@ -194,24 +212,26 @@ class SqliteStore:
                     break
                 group.append(entry)
             try:
-                results = self._commit([work for work, _ in group])
+                results = self._commit(group)
             except Exception as error:  # noqa: BLE001  # whatever it was, nobody can say what became of the commit
-                self._loop.call_soon_threadsafe(self._fail, [future for _, future in group], error)
+                self._loop.call_soon_threadsafe(self._fail, [entry.future for entry in group], error)
                 return
-            self._loop.call_soon_threadsafe(_resolve, [future for _, future in group], results)
+            self._loop.call_soon_threadsafe(_resolve, [entry.future for entry in group], results)
 
-    def _commit(self, group: list[Work]) -> list[object]:
+    def _commit(self, group: list[_Entry]) -> list[object]:
         """The results of a group after its commit; exceptions are results too."""
-        db, results = self._writing, list[object]()
+        db, results, events, began = self._writing, list[object](), 0, time.perf_counter()
         db.execute("BEGIN IMMEDIATE")
-        for work in group:
+        for entry in group:
             try:
-                results.append(work(db))
+                results.append(entry.work(db))
+                events += entry.events
             except (VersionConflictError, DamagedStreamError) as error:
                 results.append(error)
         (number,) = db.execute("UPDATE commits SET number = number + 1 RETURNING number").fetchone()
         db.execute("COMMIT")
         self._witness.note(number)
+        self._on_commit(time.perf_counter() - began, events)
         return results
 
     def _fail(self, futures: "list[asyncio.Future[object]]", error: Exception) -> None:
@@ -220,7 +240,7 @@ class SqliteStore:
             self._failure.set_result(failure)
         while not self._queue.empty():
             if (entry := self._queue.get()) is not None:
-                futures.append(entry[1])
+                futures.append(entry.future)
         _resolve(futures, [failure] * len(futures))
 
 

@@ -1,0 +1,183 @@
+"""The five metrics that gRPC servers have everywhere, counted by an interceptor."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Final, Self
+
+import grpc
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
+Behaviour = Any  # what a handler calls: a coroutine function, or an async generator function if it streams its replies
+Handler = Any  # grpc.RpcMethodHandler, whose attributes the stubs leave out
+
+LABELS: Final = ("grpc_type", "grpc_service", "grpc_method")
+BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+UNKNOWN: Final = "unknown"
+
+
+class _Method:
+    """The counters of one method, bound to its labels once."""
+
+    def __init__(self, families: "_Families", *labels: str) -> None:
+        self._labels = labels
+        self._families = families
+        self.started = families.started.labels(*labels)
+        self.received = families.received.labels(*labels)
+        self.sent = families.sent.labels(*labels)
+        self._seconds = families.seconds.labels(*labels)
+        self._handled: dict[grpc.StatusCode, Counter] = {}
+
+    def begin(self) -> float:
+        self.started.inc()
+        return time.perf_counter()
+
+    def end(self, began: float, code: grpc.StatusCode) -> None:
+        handled = self._handled.get(code)
+        if handled is None:
+            handled = self._handled[code] = self._families.handled.labels(*self._labels, code.name)
+        handled.inc()
+        self._seconds.observe(time.perf_counter() - began)
+
+
+class _Families:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.started = Counter("grpc_server_started", "Calls that came in.", LABELS, registry=registry)
+        self.handled = Counter(
+            "grpc_server_handled",
+            "Calls that ended, by code. Fewer than started for long means calls that hang; for codes but OK see "
+            "safe_psrl_rejections_total.",
+            (*LABELS, "grpc_code"),
+            registry=registry,
+        )
+        self.received = Counter("grpc_server_msg_received", "Messages received.", LABELS, registry=registry)
+        self.sent = Counter("grpc_server_msg_sent", "Messages sent.", LABELS, registry=registry)
+        self.seconds = Histogram(
+            "grpc_server_handling_seconds",
+            "Time from a call's arrival to its end. Rising means slow commits (safe_psrl_store_commit_seconds), long plans "
+            "(safe_psrl_plan_duration_seconds) or a busy machine.",
+            LABELS,
+            registry=registry,
+            buckets=BUCKETS,
+        )
+
+
+class CallCounter(grpc.aio.ServerInterceptor):
+    """Counts every call of async handlers. A method has labels only if somebody handles it; all others share one set."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._families = _Families(registry)
+        self._methods: dict[str, _Method] = {}
+        self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # as it was, as it is counted
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        handler = await continuation(handler_call_details)
+        name: str = handler_call_details.method
+        known = self._wrapped.get(name)
+        if known is not None and known[0] is handler:
+            return known[1]
+        if handler is None:
+            self._count_unknown()
+            return None
+        wrapped = _counted(handler, self._method(name, _type_of(handler)))
+        self._wrapped[name] = handler, wrapped
+        return wrapped
+
+    def _count_unknown(self) -> None:
+        """gRPC itself answers such a call."""
+        unknown = self._method(f"/{UNKNOWN}/{UNKNOWN}", "unary")
+        unknown.end(unknown.begin(), grpc.StatusCode.UNIMPLEMENTED)
+
+    def _method(self, name: str, kind: str) -> _Method:
+        if name not in self._methods:
+            service, _, method = name.removeprefix("/").rpartition("/")
+            self._methods[name] = _Method(self._families, kind, service, method)
+        return self._methods[name]
+
+
+class _CountedRequests:
+    """The messages of a client's stream."""
+
+    def __init__(self, requests: AsyncIterator[Any], method: _Method) -> None:
+        self._requests = requests.__aiter__()
+        self._received = method.received
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        request = await self._requests.__anext__()
+        self._received.inc()
+        return request
+
+
+def _type_of(handler: Handler) -> str:
+    if handler.request_streaming:
+        return "bidi_stream" if handler.response_streaming else "client_stream"
+    return "server_stream" if handler.response_streaming else "unary"
+
+
+def _counted(handler: Handler, method: _Method) -> Handler:
+    make, inner = {
+        (False, False): (grpc.unary_unary_rpc_method_handler, handler.unary_unary),
+        (False, True): (grpc.unary_stream_rpc_method_handler, handler.unary_stream),
+        (True, False): (grpc.stream_unary_rpc_method_handler, handler.stream_unary),
+        (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
+    }[handler.request_streaming, handler.response_streaming]
+    respond = _streamed if handler.response_streaming else _single
+    behaviour = respond(inner, method, bool(handler.request_streaming))
+    return make(behaviour, handler.request_deserializer, handler.response_serializer)
+
+
+def _single(inner: Behaviour, method: _Method, request_streaming: bool) -> Behaviour:
+    async def call(request: Any, context: Context) -> Any:
+        began = method.begin()
+        try:
+            response = await inner(_received(request, method, request_streaming), context)
+        except BaseException as error:
+            method.end(began, _code_of_failure(error, context))
+            raise
+        method.sent.inc()
+        method.end(began, context.code() or grpc.StatusCode.OK)
+        return response
+
+    return call
+
+
+def _streamed(inner: Behaviour, method: _Method, request_streaming: bool) -> Behaviour:
+    async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+        began = method.begin()
+        try:
+            async with aclosing(inner(_received(request, method, request_streaming), context)) as responses:
+                async for response in responses:
+                    method.sent.inc()
+                    yield response
+        except BaseException as error:
+            method.end(began, _code_of_failure(error, context))
+            raise
+        method.end(began, context.code() or grpc.StatusCode.OK)
+
+    return call
+
+
+def _received(request: Any, method: _Method, streaming: bool) -> Any:
+    if streaming:
+        return _CountedRequests(request, method)
+    method.received.inc()
+    return request
+
+
+def _code_of_failure(error: BaseException, context: Context) -> grpc.StatusCode:
+    """What the client sees, or would see if it had not gone away. A handler's task is cancelled at its deadline too."""
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        remaining = context.time_remaining()
+        expired = remaining is not None and remaining <= 0
+        return grpc.StatusCode.DEADLINE_EXCEEDED if expired else grpc.StatusCode.CANCELLED
+    code: grpc.StatusCode | None = context.code()  # set by `abort`
+    return code or grpc.StatusCode.UNKNOWN
