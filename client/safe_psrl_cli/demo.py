@@ -1,10 +1,14 @@
 """`safe-psrl demo`: the service, a simulator, a crash in the middle, and the proof that nothing was lost."""
 
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from safe_psrl_cli.demo_console import DemoConsole
 
 LOST = 1
 INTERRUPTED = 130
@@ -17,17 +21,20 @@ def demo(
     ),
     store: Annotated[Path | None, typer.Option(help="Data directory; a temporary one by default.", file_okay=False)] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the service running at the end.")] = False,
+    with_console: Annotated[bool, typer.Option("--console/--no-console", help="Show it live on a web page.")] = True,
 ) -> None:
     """See it work: start the service, learn the paper's streaming buffer through it, kill it half way, and go on.
 
     The server is a process of its own on an embedded store; the simulator plays over gRPC. Half way the server is killed
     with SIGKILL and started again. At the end the posterior is compared with what was acknowledged, and with a run that
-    was never interrupted. Exit code 1 if anything acknowledged was lost.
+    was never interrupted. Exit code 1 if anything acknowledged was lost. Meanwhile the console shows it live: its address
+    is printed.
 
     Example: safe-psrl demo --seconds 20
     """
     from rich.console import Console  # noqa: PLC0415
 
+    from safe_psrl_cli.demo_console import DemoConsole  # noqa: PLC0415
     from safe_psrl_cli.demo_play import DemoPlay  # noqa: PLC0415
     from safe_psrl_cli.server_process import ServerProcess  # noqa: PLC0415
 
@@ -40,21 +47,30 @@ def demo(
         f"The service is up after {took:.1f} s: gRPC on {server.target}, metrics on {server.metrics_url}", highlight=False
     )
     try:
-        play = DemoPlay(server, console)
-        interrupted = play.run(seconds)
-        summary = play.summary()
+        with DemoConsole(server.target) if with_console else nullcontext() as page:
+            _tell_address(console, page)
+            play = DemoPlay(server, console)
+            interrupted = play.run(seconds)
+            summary = play.summary()
     finally:
         code = 0 if keep else server.stop()
     _report(console, summary, play.write(out, summary))
     if keep:
         line = f"The service goes on as process {server.pid}, its data in {server.directory}; to stop it: kill {server.pid}"
         console.print(line, highlight=False, soft_wrap=True)
+        console.print(f"To look at it: safe-psrl console --target {server.target}", highlight=False, soft_wrap=True)
     if code != 0:
         console.print(f"The server did not stop cleanly (exit code {code}); its log is {server.log}", soft_wrap=True)
     if code != 0 or not summary["nothing_lost"]:
         raise typer.Exit(LOST)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _tell_address(console: Any, page: "DemoConsole | None") -> None:
+    if page is not None:
+        line = f"Watch it live at {page.url}" if page.url else f"There is no live page: {page.why_not}"
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _report(console: Any, summary: dict[str, Any], files: list[Path]) -> None:

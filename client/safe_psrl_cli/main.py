@@ -10,7 +10,7 @@ try:
 except ImportError:
     sys.exit("safe-psrl: the command needs more than the light client: pip install 'safe-psrl[server]'")
 
-from safe_psrl_cli import agent, bench, demo, experiment, serve, simulate, spec
+from safe_psrl_cli import agent, bench, console, demo, experiment, serve, simulate, spec
 
 USER_MISTAKE = 2
 INTERRUPTED = 130
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
 app.add_typer(agent.app, name="agent")
+app.command("console")(console.console)
 app.command("simulate")(simulate.simulate)
 app.command("experiment")(experiment.experiment)
 app.add_typer(bench.app, name="bench")

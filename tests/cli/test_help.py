@@ -15,6 +15,7 @@ COMMANDS = [
     ("bench", "learn"),
     ("bench", "plan"),
     ("bench", "scrape"),
+    ("console",),
     ("spec",),
     ("spec", "show"),
     ("spec", "check"),

@@ -1,0 +1,103 @@
+"""An agent's policy and posterior as heat maps, asked for at leisure so that the service hardly notices."""
+
+import asyncio
+import time
+from typing import Final
+
+from nicegui import ui
+
+from safe_psrl_client import NotFoundError, SafePsrlClientError
+from safe_psrl_console.controls import Words, block, button
+from safe_psrl_console.grids import Grid, policy_grid, posterior_grid, visits
+from safe_psrl_console.heat_map import HeatMap
+from safe_psrl_console.live import Live
+
+REFRESH_SECONDS: Final = 5.0
+LARGE: Final = 50_000  # counts of a posterior from which on it is asked for only by a button
+
+
+class AgentMaps:
+    """Asks again when the agent's version has moved on."""
+
+    def __init__(self, live: Live, agent: str) -> None:
+        self._live, self._agent = live, agent
+        self._version = -1  # that the maps are of
+        self._asked = -REFRESH_SECONDS
+        self._large = False
+        with block("div", "tools"):
+            Words("h2", "What it has learned")
+            button("Refresh", self.refresh, "chip")
+        with block("div", "maps"):
+            with block("div", "stack"):
+                self._policy = _MapCard("Policy", "No episode has begun yet.")
+            with block("div", "stack") as self.side:
+                self._posterior = _MapCard("Posterior", "Nothing is learned yet.")
+
+    async def look(self, version: int) -> None:
+        """Refresh if there is something new, the last time is long enough ago and it costs little."""
+        due = version > self._version and time.monotonic() - self._asked >= REFRESH_SECONDS
+        if due and not (self._large and self._version >= 0):
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        self._asked = time.monotonic()
+        try:
+            self._version = await self._ask()
+        except NotFoundError:
+            pass  # before the first episode there is no policy; the cards say so
+        except SafePsrlClientError as error:
+            self._policy.say(f"Cannot be read now: {error}")
+
+    async def _ask(self) -> int:
+        """Show what the service has; its version."""
+        client = self._live.client
+        reply = await client.get_policy(self._agent)
+        self._policy.show(
+            f"What it plays in episode {reply.episode:,}, by state and step.",
+            policy_grid(reply.policy),
+            "The policy as a heat map",
+        )
+        posterior = await client.get_posterior(self._agent)
+        counts = posterior.transition_counts
+        num_states, num_actions, seen = await asyncio.to_thread(visits, counts)
+        self._large = num_states * num_states * num_actions * counts.shape[0] > LARGE
+        visited = sum(1 for count in seen if count)
+        note = f"{sum(seen):,} transitions; {visited:,} of {len(seen):,} pairs of state and action were visited."
+        self._posterior.show(note, posterior_grid(num_states, num_actions, seen), "Visits as a heat map")
+        return posterior.version
+
+
+class _MapCard:
+    def __init__(self, title: str, explanation: str) -> None:
+        with block("section", "card map", data_map=title.lower()):
+            Words("h2", title)
+            self._note = Words("p", explanation)
+            self._place = block("div")
+            self._legend = block("ul", "legend")
+            self._cut = Words("p")
+        self._map: HeatMap | None = None
+        self._meanings: list[tuple[str, str]] = []
+
+    def say(self, text: str) -> None:
+        self._note.set_text(text)
+
+    def show(self, note: str, grid: Grid, description: str) -> None:
+        self._note.set_text(note)
+        self._cut.set_text(grid.cut)
+        if self._map is None:
+            with self._place:
+                self._map = HeatMap(grid, description)
+        else:
+            self._map.show(grid)
+        if grid.legend != self._meanings:
+            self._meanings = grid.legend
+            self._legend.clear()
+            with self._legend:
+                for colour, text in grid.legend:
+                    _meaning(colour, text)
+
+
+def _meaning(colour: str, text: str) -> None:
+    with block("li"):
+        ui.element("i").style(f"background: {colour}")
+        Words("span", text)

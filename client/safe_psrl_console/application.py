@@ -1,0 +1,81 @@
+"""Puts the console together: the connection, the pages, the web server. The only file that starts anything."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from nicegui import app, ui
+
+from safe_psrl_client import AsyncClient
+from safe_psrl_console import theme
+from safe_psrl_console.agent_page import agent_page
+from safe_psrl_console.fleet import Fleet
+from safe_psrl_console.fleet_page import fleet_page
+from safe_psrl_console.live import Live
+from safe_psrl_console.watching import watch
+
+TIMEOUT = 5.0  # seconds for a call: a person is waiting
+FAREWELL_SECONDS = 2  # for browsers to hang up
+
+
+class Console:
+    """The pages of one service, served on `listener`, which is bound already."""
+
+    def __init__(self, target: str, listener: socket.socket) -> None:
+        self._target = target
+        self._listener = listener
+
+    def run(self, announce: Callable[[], None]) -> None:
+        """Serve until SIGTERM or Ctrl-C. `announce` is called when browsers may come."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _leave)  # called after the web server has stopped, which handles them first
+        app.on_startup(self._start)
+        app.on_startup(announce)
+        app.on_shutdown(self._stop)
+        ui.page("/")(self._fleet_page)
+        ui.page("/agent/{name:path}")(self._agent_page)
+        ui.run(
+            fd=self._listener.fileno(),
+            title="Safe PSRL",
+            favicon=theme.ICON,
+            dark=None,
+            tailwind=False,
+            reload=False,
+            show=False,
+            show_welcome_message=False,
+            binding_refresh_interval=None,
+            timeout_graceful_shutdown=FAREWELL_SECONDS,
+            uvicorn_logging_level="error",
+        )
+
+    async def _start(self) -> None:
+        self._live = Live(AsyncClient(self._target, timeout=TIMEOUT), Fleet())
+        self._watching = asyncio.create_task(watch(self._live.client, self._live.fleet))
+        self._watching.add_done_callback(_report_defect)
+
+    async def _stop(self) -> None:
+        self._watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._watching
+        await self._live.client.close()
+
+    def _fleet_page(self) -> None:
+        fleet_page(self._live)
+
+    def _agent_page(self, name: str) -> None:
+        agent_page(self._live, name)
+
+
+def _report_defect(task: "asyncio.Task[None]") -> None:
+    """Watching ends only by a defect of ours: better no console than one that shows old figures as new."""
+    if not task.cancelled() and task.exception() is not None:
+        asyncio.get_running_loop().call_exception_handler({"message": "watching ended", "exception": task.exception()})
+        app.shutdown()
+
+
+def _leave(_number: int, _frame: object) -> NoReturn:
+    sys.exit(0)

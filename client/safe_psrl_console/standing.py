@@ -1,0 +1,103 @@
+"""How far a constraint is from not holding: the one judgement that colours, headlines and events are made of."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+NEAR: Final = 0.95  # of the budget: learning drives the cost towards it, so a lower mark would always be passed
+CLEARLY_WITHIN: Final = 0.99  # an agent that was over budget is told to be back below this, not at every crossing
+CONFIDENCE: Final = 2.0  # standard errors
+WITHOUT_BUDGET: Final = 9.99  # the share of a budget of zero that any cost is
+
+
+class Level(StrEnum):
+    """From worst to best."""
+
+    OVER = "over"
+    NEAR = "near"
+    WITHIN = "within"
+    UNKNOWN = "unknown"  # no episode completed, or not readable
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One constraint of one agent: mean cost of all completed episodes, and of the recent ones with its standard error."""
+
+    constraint: str
+    budget: float
+    mean_cost: float
+    recent_cost: float
+    recent_error: float = math.inf
+    known: bool = True
+
+    @property
+    def cost(self) -> float:
+        """The mean of all episodes, which the guarantee is about; or what the recent ones cost at the least, if that is more.
+
+        So chance does not make it cross the budget to and fro, and an agent that has much in reserve is still seen to drift.
+        """
+        return max(self.mean_cost, self.recent_cost - CONFIDENCE * self.recent_error)
+
+    @property
+    def margin(self) -> float:
+        """What is left of the budget, in each episode."""
+        return self.budget - self.cost
+
+    @property
+    def share(self) -> float:
+        """Cost as a share of the budget."""
+        if self.budget > 0:
+            return min(self.cost / self.budget, WITHOUT_BUDGET)
+        return 0.0 if self.cost <= 0 else WITHOUT_BUDGET
+
+    @property
+    def level(self) -> Level:
+        if not self.known:
+            return Level.UNKNOWN
+        if self.share > 1:
+            return Level.OVER
+        return Level.NEAR if self.share >= NEAR else Level.WITHIN
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The answer to: is the constraint holding, and how far is it from not holding?"""
+
+    level: Level
+    title: str
+    detail: str
+    worst: str = ""  # the agent
+    lead: str = ""  # what it is said to be
+
+
+def headline(standings: Iterable[tuple[str, Standing]]) -> Headline:
+    """`standings`: for every agent its worst one."""
+    everything = list(standings)
+    known = [(agent, standing) for agent, standing in everything if standing.known]
+    if not known:
+        title = "No agents yet" if not everything else "No episode is completed yet"
+        return Headline(Level.UNKNOWN, title, "")
+    agent, worst = max(known, key=lambda one: one[1].share)
+    over = sum(standing.level is Level.OVER for _, standing in known)
+    near = sum(standing.level is Level.NEAR for _, standing in known)
+    return Headline(worst.level, _title(len(known), over, near), _detail(worst), agent, "Worst" if over else "Closest to it")
+
+
+def _title(known: int, over: int, near: int) -> str:
+    if over:
+        return f"{over} of {_agents(known)} {'is' if over == 1 else 'are'} over budget"
+    holding = "Within budget" if known == 1 else f"All {known:,} agents are within budget"
+    return f"{holding}, {near if known > 1 else 'but'} close to it" if near else holding
+
+
+def _agents(count: int) -> str:
+    return f"{count:,} agent{'' if count == 1 else 's'}"
+
+
+def _detail(worst: Standing) -> str:
+    spent = f"{worst.cost:.2f} of {worst.budget:g} an episode"
+    if worst.margin < 0:
+        return f"{spent}: {-worst.margin:.2f} ({-worst.margin / worst.budget if worst.budget else 0:.1%}) above"
+    return f"{spent}: {worst.margin:.2f} ({worst.margin / worst.budget if worst.budget else 1:.1%}) to spare"

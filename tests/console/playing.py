@@ -1,0 +1,36 @@
+"""Agents that learn while somebody looks."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from safe_psrl_client import Client, RemoteAgent
+from safe_psrl_client.play import play_episode
+from safe_psrl_testbed import scenario_named
+
+
+def play_some(client: Client, agent: str, preset: str = "streaming-buffer", episodes: int = 5, seed: int = 1) -> None:
+    client.create_agent(agent, preset, seed=seed)
+    environment, remote = scenario_named(preset).environment(seed), RemoteAgent(client, agent, "local")
+    for _ in range(episodes):
+        play_episode(environment, remote)
+
+
+@contextmanager
+def simulation(target: str, agent: str, preset: str = "streaming-buffer") -> Iterator[None]:
+    """Plays in a thread until the block ends. A pause of its agent ends it too."""
+    stop = threading.Event()
+
+    def run() -> None:
+        with Client(target) as client:
+            environment, remote = scenario_named(preset).environment(1), RemoteAgent(client, agent, "local")
+            while not stop.wait(0.05):
+                play_episode(environment, remote)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

@@ -1,0 +1,58 @@
+"""Policies and posteriors as coloured cells."""
+
+import numpy as np
+import pytest
+
+from safe_psrl_console.grids import MOST_CELLS, compact, ink_on, policy_grid, posterior_grid, visits
+from safe_psrl_proto.v1 import model_pb2
+from safe_psrl_server.conversion import pack
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_visits_are_the_counts_summed_over_next_states_and_steps(steps: int) -> None:
+    counts = np.random.default_rng(1).integers(0, 50, (steps, 4, 3, 4))
+    num_states, num_actions, seen = visits(pack(counts))
+    assert (num_states, num_actions) == (4, 3)
+    assert seen == counts.sum(axis=(0, -1)).ravel().tolist()
+
+
+def test_a_posterior_has_actions_down_and_states_across_on_a_logarithmic_scale() -> None:
+    grid = posterior_grid(3, 2, [0, 1, 10, 100, 1_000, 0])
+    assert (grid.rows, grid.columns) == (2, 3)
+    assert grid.texts == ["0", "10", "1.0k", "1", "100", "0"]
+    assert grid.says[2] == "state 2, action 0: visited 1,000 times"
+    assert grid.colours[0] == grid.colours[5] == "var(--unvisited)"
+    assert len(set(grid.colours)) == 5
+
+
+def test_a_policy_has_states_down_and_steps_across() -> None:
+    grid = policy_grid(model_pb2.Policy(horizon=2, num_states=3, actions=[0, 1, 1, 0, 0, 2]))
+    assert (grid.rows, grid.columns) == (3, 2)
+    assert grid.texts == ["0", "0", "1", "0", "1", "2"]
+    assert grid.says[-1] == "step 1, state 2: action 2"
+    assert [meaning for _, meaning in grid.legend] == ["action 0", "action 1", "action 2"]
+    assert grid.opacities == []
+
+
+def test_a_randomised_policy_tells_its_probabilities() -> None:
+    policy = model_pb2.Policy(horizon=1, num_states=2, actions=[1, 0], probabilities=[0.25, 0.75, 1.0, 0.0])
+    grid = policy_grid(policy)
+    assert grid.says == ["step 0, state 0: action 1, of 0 (25%), 1 (75%)", "step 0, state 1: action 0, of 0 (100%)"]
+    assert grid.opacities[0] < grid.opacities[1] == 1
+
+
+def test_what_is_too_large_to_draw_is_cut_and_says_so() -> None:
+    grid = policy_grid(model_pb2.Policy(horizon=50, num_states=500, actions=[0] * 25_000))
+    assert len(grid.colours) <= MOST_CELLS
+    assert grid.cut == "Shown: the first 80 of 500 states."
+    assert posterior_grid(5_000, 4, [1] * 20_000).cut == "Shown: the first 1,000 of 5,000 states."
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0"), (999, "999"), (1_234, "1.2k"), (56_789, "56k"), (3_400_000, "3.4M")])
+def test_large_counts_are_short(count: int, text: str) -> None:
+    assert compact(count) == text
+
+
+@pytest.mark.parametrize(("colour", "ink"), [("#ffffff", "#000000"), ("#00224e", "#ffffff"), ("#e69f00", "#000000")])
+def test_ink_is_what_is_read_better(colour: str, ink: str) -> None:
+    assert ink_on(colour) == ink
