@@ -8,10 +8,10 @@ OUT    ?= demo-results
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup proto format lint types contracts generated pytest lock clean
+.PHONY: help demo test setup proto format lint types contracts generated pytest lock audit deploy-check clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup ## Run the service, learn through it, kill it half way, and see that nothing is lost
 	$(BIN)/safe-psrl demo --out $(OUT)
@@ -73,6 +73,13 @@ generated: setup
 lock: setup ## Resolve the dependencies anew into constraints.txt
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --all-extras --upgrade --no-header --no-annotate --output-file constraints.txt pyproject.toml
+
+audit: setup ## Look for known vulnerabilities in the locked dependencies
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/pip-audit --strict --progress-spinner off --disable-pip --no-deps -r constraints.txt
+
+deploy-check: setup ## Execute the Dockerfile's steps in an empty directory and start what comes of it: a few minutes
+	SAFE_PSRL_DEPLOY_CHECK=1 $(BIN)/pytest tests/deploy/test_docker.py
 
 clean: ## Remove the virtual environment, caches and results
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(OUT)

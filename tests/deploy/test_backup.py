@@ -1,0 +1,131 @@
+"""Backups under load: what docs/operations.md says to type, restored elsewhere, verified, and a prefix of the original."""
+
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from backups import AGENTS, KEEP_EVENTS, Row, check_prefix, documented, load_on, transitions, type_in, verify, wait_for_more
+from postgres_process import PostgresProcess, binaries
+from server_process import SCRIPT, ServerProcess
+
+NewServer = Callable[..., ServerProcess]
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*SCRIPT, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120)
+
+
+def stored(directory: Path) -> list[Row]:
+    """All events, while nobody writes."""
+    db = sqlite3.connect(directory / "safe-psrl.db")
+    try:
+        return db.execute("SELECT agent, version, payload, link FROM events ORDER BY agent, version").fetchall()
+    finally:
+        db.close()
+
+
+@pytest.mark.slow
+def test_an_embedded_store_is_backed_up_under_load(new_server: NewServer, tmp_path: Path) -> None:
+    busy, other = new_server(settings=KEEP_EVENTS), new_server(settings=KEEP_EVENTS)
+    data = tmp_path / "data"
+    data.symlink_to(busy.data)
+    busy.start()
+    with load_on(busy):
+        before = wait_for_more(busy, {})
+        assert f"{AGENTS} agents" in type_in(documented("back up"), tmp_path)
+        after = wait_for_more(busy, transitions(busy))
+        assert busy.stop() == 0
+
+    data.unlink()
+    data.mkdir()
+    (data / "safe-psrl.db").write_bytes(b"what was left of it")
+    type_in(documented("restore"), tmp_path)
+    check_prefix(stored(data), stored(busy.data))
+
+    other.store = f"sqlite:{data}"
+    other.start()
+    verify(other, tmp_path)
+    restored = transitions(other)
+    assert all(before[agent] <= restored[agent] < after[agent] for agent in before)
+    with load_on(other):
+        wait_for_more(other, restored)  # it goes on from there
+
+
+@pytest.mark.slow
+def test_postgresql_is_backed_up_under_load(new_server: NewServer, tmp_path: Path) -> None:
+    busy, other = new_server(settings=KEEP_EVENTS), new_server(settings=KEEP_EVENTS)
+    with PostgresProcess() as postgres:
+        programs, who = str(binaries()), {"PGHOST": str(postgres.directory), "PGUSER": "postgres"}
+
+        def type_there(commands: str) -> str:
+            return type_in(commands, tmp_path, who, programs=programs)
+
+        def events(database: str) -> str:
+            ordered = 'SELECT agent, version, payload, link FROM safe_psrl_events ORDER BY agent COLLATE "C", version'
+            return type_there(f"psql --dbname={database} --csv --tuples-only --command='{ordered}'")
+
+        type_there("createdb safe_psrl")
+        busy.store = f"postgresql://postgres@/safe_psrl?host={postgres.directory}"
+        busy.start()
+        with load_on(busy):
+            before = wait_for_more(busy, {})
+            type_there(documented("back up PostgreSQL"))
+            after = wait_for_more(busy, transitions(busy))
+            assert busy.stop() == 0
+
+        type_there(documented("restore PostgreSQL"))
+        check_prefix(parsed(events("safe_psrl_restored")), parsed(events("safe_psrl")))
+
+        other.store = f"postgresql://postgres@/safe_psrl_restored?host={postgres.directory}"
+        other.start()
+        verify(other, tmp_path)
+        restored = transitions(other)
+        assert all(before[agent] <= restored[agent] < after[agent] for agent in before)
+        other.kill()
+
+
+def parsed(table: str) -> list[Row]:
+    cells = (line.split(",") for line in table.splitlines())
+    return [(agent, int(version), payload.encode(), link.encode()) for agent, version, payload, link in cells]
+
+
+def small_store(new_server: NewServer) -> Path:
+    """The data of a server that has stopped."""
+    server = new_server()
+    server.start()
+    assert run("agent", "create", "one", "--preset", "factored-toy", "--target", server.target).returncode == 0
+    assert server.stop() == 0
+    return server.data
+
+
+def test_backups_refuse_what_would_do_harm(new_server: NewServer, tmp_path: Path) -> None:
+    data = small_store(new_server)
+    backup = tmp_path / "backup"
+    assert run("store", "backup", backup, "--from", f"sqlite:{data}").returncode == 0
+    assert sorted(path.name for path in backup.iterdir()) == ["commits", "safe-psrl.db"]
+
+    for arguments, why in (
+        (("store", "backup", backup, "--from", f"sqlite:{data}"), "exists already"),
+        (("store", "restore", backup, "--to", f"sqlite:{data}"), "exists already"),
+        (("store", "backup", tmp_path / "new", "--from", f"sqlite:{tmp_path}"), "has no database"),
+        (("store", "backup", tmp_path / "new", "--from", "memory:"), "no embedded store"),
+    ):
+        ended = run(*arguments)
+        assert ended.returncode == 2, arguments
+        assert why in ended.stderr
+        assert ended.stderr.count("\n") == 1
+        assert not (tmp_path / "new").exists()
+
+    shutil.copytree(backup, tmp_path / "cut")
+    db = sqlite3.connect(tmp_path / "cut" / "safe-psrl.db")
+    with db:
+        db.execute("UPDATE events SET payload = x'00'")
+        db.execute("DELETE FROM snapshots")
+    db.close()
+    ended = run("store", "restore", tmp_path / "cut", "--to", f"sqlite:{tmp_path / 'new'}")
+    assert ended.returncode == 2
+    assert "agent one is damaged" in ended.stderr
+    assert not (tmp_path / "new").exists()
