@@ -192,6 +192,7 @@ def verify(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False, help="All agents if none is given.")
     ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All agents, said in so many words.")] = False,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
@@ -201,6 +202,8 @@ def verify(
     """
     from safe_psrl_client import DataLossError  # noqa: PLC0415
 
+    if every and names:
+        raise typer.BadParameter("name agents, or ask for all of them", param_hint="--all")
     findings: list[dict[str, Any]] = []
     with connected(target) as client:
         for name in names or [status.agent for status in client.list_agents()]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from safe_psrl_cli.connection import USER_MISTAKE, leave
+
 if TYPE_CHECKING:
     from safe_psrl_experiments.bench.measure import Result
 
@@ -66,6 +68,26 @@ def scrape(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
                 server.kill()
 
     _run(bench, json_file)
+
+
+@app.command("store")
+def store(
+    address: Annotated[str, typer.Option("--store", metavar="STORE", help="A database: postgresql://HOST/DATABASE.")],
+    json_file: JsonFile = None,
+    rounds: Rounds = 5,
+) -> None:
+    """Appends to PostgreSQL, against bare inserts of as many rows in a transaction. Uses a schema of its own.
+
+    Example: safe-psrl bench store --store postgresql://localhost/test
+    """
+    from psycopg import Error  # noqa: PLC0415
+
+    from safe_psrl_experiments.bench.store import bench_store  # noqa: PLC0415
+
+    try:
+        _run(lambda report: bench_store(address, rounds, report), json_file)
+    except Error as error:
+        leave(str(error), USER_MISTAKE)
 
 
 def _run(bench: Callable[[Callable[[str], None]], "list[Result]"], json_file: Path | None) -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from safe_psrl_cli.credentials import client_credentials
+
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
@@ -28,7 +30,7 @@ def connected(target: str) -> Iterator["Client"]:
     """A client of the service at `target`; its errors end the command."""
     from safe_psrl_client import Client  # noqa: PLC0415
 
-    with reported_errors(target), Client(target, timeout=TIMEOUT) as client:
+    with reported_errors(target), Client(target, timeout=TIMEOUT, **client_credentials()) as client:
         yield client
 
 
@@ -71,10 +73,14 @@ def _plain_one(field: Any, value: Any) -> Any:
 def _told(error: "SafePsrlClientError", target: str) -> tuple[str, int]:
     from safe_psrl_client import errors  # noqa: PLC0415
 
+    if isinstance(error, errors.UnauthenticatedError):
+        return f"{error} (--token-file, SAFE_PSRL_TOKEN, or --tls-cert and --tls-key)", USER_MISTAKE
     if isinstance(error, errors.UnavailableError | errors.DeadlineExceededError):
         return f"no answer from {target}: is the service running there? (safe-psrl serve) ({error})", SERVICE_FAILED
     mistakes = (
         errors.InvalidTargetError,
+        errors.InvalidCredentialsError,
+        errors.PermissionDeniedError,
         errors.InvalidDocumentError,
         errors.InvalidArgumentError,
         errors.NotFoundError,

@@ -1,11 +1,13 @@
 """`safe-psrl console`: the live web page for operators, in a process of its own."""
 
 import socket
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, Target, leave, reported_errors
+from safe_psrl_cli.credentials import client_credentials
 
 DEFAULT_LISTEN = "127.0.0.1:8551"
 
@@ -22,7 +24,8 @@ def console(
     learning, its policy and posterior; pause, resume and export. The page is a client like any other: it does not slow the
     service, waits for one that is not up yet, and finds one again that was restarted.
 
-    It has no login. On another interface than the loopback one, put a proxy with one in front of it.
+    It has no login: whoever reaches the page acts with the credentials given here. On another interface than the loopback
+    one, put a proxy with a login in front of it.
 
     Examples:
 
@@ -30,10 +33,11 @@ def console(
 
     safe-psrl console --target 10.0.0.7:50551 --listen 127.0.0.1:8600
     """
-    from safe_psrl_client.channel import checked_target  # noqa: PLC0415
+    from safe_psrl_client import AsyncClient, Client  # noqa: PLC0415
 
     with reported_errors(target):
-        checked_target(target)
+        credentials = client_credentials()
+        Client(target, **credentials).close()  # what is wrong with them is said now, not in a browser
     try:
         from safe_psrl_console.application import Console  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -41,7 +45,9 @@ def console(
 
     with _bound(listen) as listener:
         url = _url(listener)
-        Console(target, listener).run(lambda: typer.echo(f"The console of {target} is at {url} (Ctrl-C stops it)"))
+        Console(partial(AsyncClient, target, **credentials), listener).run(
+            lambda: typer.echo(f"The console of {target} is at {url} (Ctrl-C stops it)")
+        )
 
 
 def _bound(listen: str) -> socket.socket:

@@ -10,7 +10,8 @@ try:
 except ImportError:
     sys.exit("safe-psrl: the command needs more than the light client: pip install 'safe-psrl[server]'")
 
-from safe_psrl_cli import agent, bench, console, demo, experiment, serve, simulate, spec
+from safe_psrl_cli import agent, bench, console, demo, experiment, serve, simulate, spec, store, token
+from safe_psrl_cli.credentials import with_credentials, with_credentials_everywhere
 
 USER_MISTAKE = 2
 INTERRUPTED = 130
@@ -28,12 +29,14 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
-app.add_typer(agent.app, name="agent")
-app.command("console")(console.console)
-app.command("simulate")(simulate.simulate)
+app.add_typer(with_credentials_everywhere(agent.app), name="agent")
+app.add_typer(store.app, name="store")
+app.command("console")(with_credentials(console.console))
+app.command("simulate")(with_credentials(simulate.simulate))
 app.command("experiment")(experiment.experiment)
 app.add_typer(bench.app, name="bench")
 app.add_typer(spec.app, name="spec")
+app.add_typer(token.app, name="token")
 
 
 def _version(asked: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 CANNOT_START = 2
+PANEL = "Security"
 STORE_FAILED = 74  # EX_IOERR
 
 
@@ -21,8 +22,25 @@ def serve(
     metrics: Annotated[
         str | None, typer.Option(help="HTTP address of /metrics and /healthz; '' for none.  [default: 127.0.0.1:9464]")
     ] = None,
-    store: Annotated[str | None, typer.Option(help="sqlite:DIR or memory:.  [default: sqlite:safe-psrl-data]")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="sqlite:DIR, postgresql://HOST/DB or memory:.  [default: sqlite:safe-psrl-data]")
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="console or json.  [default: console]")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate chain of the service, PEM: TLS.", rich_help_panel=PANEL)
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.", rich_help_panel=PANEL)] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Authority of clients' certificates, PEM: mutual TLS.", rich_help_panel=PANEL)
+    ] = None,
+    identities: Annotated[
+        Path | None,
+        typer.Option(help="Who may do what: the file of `safe-psrl token`. Others are refused.", rich_help_panel=PANEL),
+    ] = None,
+    insecure: Annotated[
+        bool | None,
+        typer.Option("--insecure", help="Plain text on other interfaces than the loopback one.", rich_help_panel=PANEL),
+    ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the configuration in force as TOML, and leave.")
     ] = False,
@@ -32,11 +50,25 @@ def serve(
     Settings come from the defaults, then --config, then the environment (SAFE_PSRL_LISTEN,
     SAFE_PSRL_LIMITS__MAX_AGENTS, …), then the flags.
 
-    Example: safe-psrl serve --store sqlite:data
+    Examples:
+
+    safe-psrl serve --store sqlite:data
+
+    safe-psrl serve --listen 0.0.0.0:50551 --tls-cert server.pem --tls-key server.key --identities identities.toml
     """
     from safe_psrl_server.config import ConfigError, load_config  # noqa: PLC0415
 
-    flags = {"listen": listen, "metrics": metrics, "store": store, "log_format": log_format}
+    flags = {
+        "listen": listen,
+        "metrics": metrics,
+        "store": store,
+        "log_format": log_format,
+        "security.certificate": tls_cert,
+        "security.key": tls_key,
+        "security.client_ca": tls_client_ca,
+        "security.identities": identities,
+        "security.insecure": insecure,
+    }
     try:
         settings = load_config(config, os.environ, flags)
     except ConfigError as error:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from safe_psrl_cli.connection import DEFAULT_TARGET, AsJson, Target, reported_errors
+from safe_psrl_cli.credentials import client_credentials
 
 
 def simulate(
@@ -50,7 +51,15 @@ def simulate(
 
     with reported_errors(target), Console(stderr=True).status("preparing environments and agents"):
         simulation = Simulation(
-            scenario_named(environment), target, agent, episodes, parallel=parallel, mode=mode, seed=seed, patience=patience
+            scenario_named(environment),
+            target,
+            agent,
+            episodes,
+            parallel=parallel,
+            mode=mode,
+            seed=seed,
+            patience=patience,
+            **client_credentials(),
         )
         simulation.prepare(create=create)
     with reported_errors(target):

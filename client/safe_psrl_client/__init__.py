@@ -8,6 +8,7 @@ from safe_psrl_client.agent import Agent, Mode, RemoteAgent
 from safe_psrl_client.aio_client import AsyncClient
 from safe_psrl_client.channel import DEFAULT_TARGET
 from safe_psrl_client.client import Client
+from safe_psrl_client.credentials import tls_credentials
 from safe_psrl_client.documents import options_from_document, spec_from_document, spec_to_document
 from safe_psrl_client.episode import AsyncEpisode, Episode
 from safe_psrl_client.errors import (
@@ -22,6 +23,7 @@ from safe_psrl_client.errors import (
     FailedPreconditionError,
     InternalError,
     InvalidArgumentError,
+    InvalidCredentialsError,
     InvalidDocumentError,
     InvalidTargetError,
     NotFoundError,
@@ -57,6 +59,7 @@ __all__ = [
     "FailedPreconditionError",
     "InternalError",
     "InvalidArgumentError",
+    "InvalidCredentialsError",
     "InvalidDocumentError",
     "InvalidTargetError",
     "Mode",
@@ -75,4 +78,5 @@ __all__ = [
     "play",
     "spec_from_document",
     "spec_to_document",
+    "tls_credentials",
 ]

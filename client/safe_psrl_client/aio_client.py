@@ -11,6 +11,7 @@ import grpc
 from safe_psrl_client import requests
 from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, call_metadata, open_aio_channel
 from safe_psrl_client.client import BULK_TIMEOUT, PAGE_SIZE
+from safe_psrl_client.credentials import Metadata, token_metadata
 from safe_psrl_client.cursor import EpisodeCursor
 from safe_psrl_client.episode import TRUNCATED, AsyncEpisode
 from safe_psrl_client.errors import error_of_call
@@ -33,10 +34,12 @@ class AsyncClient:
         timeout: float = DEFAULT_TIMEOUT,
         patience: float = DEFAULT_PATIENCE,
         credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
     ) -> None:
         self.target = target
         self.timeout = timeout
         self.patience = patience
+        self._identity = token_metadata(token, target, credentials)
         self._channel = open_aio_channel(target, credentials)
         self._control = control_pb2_grpc.ControlServiceStub(self._channel)
         self._admin = admin_pb2_grpc.AdminServiceStub(self._channel)
@@ -92,7 +95,7 @@ class AsyncClient:
         """The replies to `messages`, in order. A reply may have an error of its own; see `errors.error_of_status`."""
         async with _translated():
             call = self._control.StepStream(
-                messages, timeout=timeout or self.timeout, metadata=call_metadata(agent), wait_for_ready=True
+                messages, timeout=timeout or self.timeout, metadata=self._metadata(agent), wait_for_ready=True
             )
             try:
                 async for reply in call:
@@ -173,7 +176,7 @@ class AsyncClient:
     ) -> AsyncIterator[admin_pb2.WatchAgentsResponse]:
         request = admin_pb2.WatchAgentsRequest(agents=agents, interval_seconds=interval)
         async with _translated():
-            call = self._admin.WatchAgents(request, timeout=timeout, wait_for_ready=True)
+            call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""), wait_for_ready=True)
             try:
                 async for reply in call:
                     yield reply
@@ -184,7 +187,7 @@ class AsyncClient:
         parts, request = Assembly(), admin_pb2.ExportAgentRequest(agent=agent)
         async with _translated():
             async for part in self._admin.ExportAgent(
-                request, timeout=timeout, metadata=call_metadata(agent), wait_for_ready=True
+                request, timeout=timeout, metadata=self._metadata(agent), wait_for_ready=True
             ):
                 parts.add(part)
         return parts.sealed()
@@ -193,17 +196,20 @@ class AsyncClient:
         parts = list(import_requests(agent, content))
         async with _translated():
             reply = await self._admin.ImportAgent(
-                iter(parts), timeout=timeout, metadata=call_metadata(agent), wait_for_ready=True
+                iter(parts), timeout=timeout, metadata=self._metadata(agent), wait_for_ready=True
             )
         return reply.status
 
     async def verify_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.VerifyAgentResponse:
         return await self._call(self._admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent=agent), timeout)
 
+    def _metadata(self, agent: str) -> Metadata:
+        return call_metadata(agent) + self._identity
+
     async def _call(
         self, method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]", request: RequestT, timeout: float | None
     ) -> ResponseT:
-        metadata = call_metadata(getattr(request, "agent", ""))
+        metadata = self._metadata(getattr(request, "agent", ""))
         async with _translated():
             return await method(request, timeout=timeout or self.timeout, metadata=metadata, wait_for_ready=True)
 

@@ -10,6 +10,7 @@ import grpc
 
 from safe_psrl_client import requests
 from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, call_metadata, open_channel
+from safe_psrl_client.credentials import Metadata, token_metadata
 from safe_psrl_client.cursor import EpisodeCursor
 from safe_psrl_client.episode import TRUNCATED, Episode
 from safe_psrl_client.errors import error_of_call
@@ -31,7 +32,8 @@ class Client:
 
     timeout: seconds for each call, unless the call says otherwise.
     patience: seconds for which episodes and agents repeat a call while the service is away.
-    credentials: for TLS, as `grpc.ssl_channel_credentials` makes them.
+    credentials: for TLS, as `tls_credentials` makes them of files.
+    token: says who calls; needs TLS, unless the service is on this machine.
     """
 
     def __init__(
@@ -41,10 +43,12 @@ class Client:
         timeout: float = DEFAULT_TIMEOUT,
         patience: float = DEFAULT_PATIENCE,
         credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
     ) -> None:
         self.target = target
         self.timeout = timeout
         self.patience = patience
+        self._identity = token_metadata(token, target, credentials)
         self._channel = open_channel(target, credentials)
         self._control = control_pb2_grpc.ControlServiceStub(self._channel)
         self._admin = admin_pb2_grpc.AdminServiceStub(self._channel)
@@ -99,7 +103,7 @@ class Client:
 
     def step_stream(self, agent: str = "", *, timeout: float | None = None) -> StepStream:
         """A stream of steps that ends after `timeout` seconds. `agent` is for routing; messages name theirs."""
-        stream = StepStream(self._control.StepStream, call_metadata(agent), timeout or 2 * self.timeout)
+        stream = StepStream(self._control.StepStream, self._metadata(agent), timeout or 2 * self.timeout)
         self._streams.add(stream)
         return stream
 
@@ -180,7 +184,7 @@ class Client:
         """Status whenever it changes. Without `timeout` it goes on until it is closed; keepalive notices a dead server."""
         request = admin_pb2.WatchAgentsRequest(agents=agents, interval_seconds=interval)
         with _translated():
-            call = self._admin.WatchAgents(request, timeout=timeout, wait_for_ready=True)
+            call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""), wait_for_ready=True)
             try:
                 yield from call
             finally:
@@ -191,7 +195,7 @@ class Client:
         parts = Assembly()
         with _translated():
             request = admin_pb2.ExportAgentRequest(agent=agent)
-            for part in self._admin.ExportAgent(request, timeout=timeout, metadata=call_metadata(agent), wait_for_ready=True):
+            for part in self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent), wait_for_ready=True):
                 parts.add(part)
         return parts.sealed()
 
@@ -199,16 +203,19 @@ class Client:
         """Create `agent` from what `export_agent` gave."""
         parts = list(import_requests(agent, content))
         with _translated():
-            reply = self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=call_metadata(agent), wait_for_ready=True)
+            reply = self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=self._metadata(agent), wait_for_ready=True)
         return reply.status
 
     def verify_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.VerifyAgentResponse:
         return self._call(self._admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent=agent), timeout)
 
+    def _metadata(self, agent: str) -> Metadata:
+        return call_metadata(agent) + self._identity
+
     def _call(
         self, method: "grpc.UnaryUnaryMultiCallable[RequestT, ResponseT]", request: RequestT, timeout: float | None
     ) -> ResponseT:
-        metadata = call_metadata(getattr(request, "agent", ""))
+        metadata = self._metadata(getattr(request, "agent", ""))
         with _translated():
             return method(request, timeout=timeout or self.timeout, metadata=metadata, wait_for_ready=True)
 

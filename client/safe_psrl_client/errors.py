@@ -2,6 +2,7 @@
 
 SafePsrlClientError
 ├── InvalidTargetError         the address cannot be understood            (also a ValueError)
+├── InvalidCredentialsError    a token or certificate cannot be used        (also a ValueError)
 ├── InvalidDocumentError       a file or document cannot be used           (also a ValueError)
 ├── InvalidArgumentError       malformed, non-finite or out of range       (also a ValueError); `violations`
 ├── NotFoundError              no such agent or episode
@@ -60,6 +61,10 @@ class SafePsrlClientError(Exception):
 
 
 class InvalidTargetError(SafePsrlClientError, ValueError):
+    pass
+
+
+class InvalidCredentialsError(SafePsrlClientError, ValueError):
     pass
 
 

@@ -23,10 +23,10 @@ FAREWELL_SECONDS = 2  # for browsers to hang up
 
 
 class Console:
-    """The pages of one service, served on `listener`, which is bound already."""
+    """The pages of the service that `connect` makes a client of, served on `listener`, which is bound already."""
 
-    def __init__(self, target: str, listener: socket.socket) -> None:
-        self._target = target
+    def __init__(self, connect: Callable[..., AsyncClient], listener: socket.socket) -> None:
+        self._connect = connect
         self._listener = listener
 
     def run(self, announce: Callable[[], None]) -> None:
@@ -53,7 +53,7 @@ class Console:
         )
 
     async def _start(self) -> None:
-        self._live = Live(AsyncClient(self._target, timeout=TIMEOUT), Fleet())
+        self._live = Live(self._connect(timeout=TIMEOUT), Fleet())
         self._watching = asyncio.create_task(watch(self._live.client, self._live.fleet))
         self._watching.add_done_callback(_report_defect)
 

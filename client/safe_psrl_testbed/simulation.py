@@ -7,6 +7,8 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, Final
 
+import grpc
+
 from safe_psrl.documents import spec_to_document
 from safe_psrl_client import Client, InvalidArgumentError, Mode, NotFoundError, spec_from_document
 from safe_psrl_client.patience import DEFAULT_PATIENCE, patiently
@@ -34,13 +36,14 @@ class Simulation:
         mode: Mode = "step",
         seed: int = 1,
         patience: float = DEFAULT_PATIENCE,
+        credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
     ) -> None:
         names = [name] if parallel == 1 else [f"{name}-{i + 1}" for i in range(parallel)]
         self.scenario = scenario
         self.episodes = episodes
         self.mode = mode
-        self._target = target
-        self._patience = patience
+        self._client = partial(Client, target, patience=patience, credentials=credentials, token=token)
         self._players = [Player(scenario, agent, mode, seed + i) for i, agent in enumerate(names)]
         self._stopping = threading.Event()
         self._interrupted = False
@@ -49,7 +52,7 @@ class Simulation:
     def prepare(self, *, create: bool = True) -> None:
         """See that every agent exists and is for this problem; with `create`, create those that are missing."""
         definition = spec_from_document(spec_to_document(self.scenario.spec))
-        with Client(self._target) as client:
+        with self._client() as client:
             for player in self._players:
                 definition.seed = player.seed
                 cmdp = patiently(partial(_found, client, player.name, definition if create else None), client.timeout).cmdp
@@ -62,7 +65,7 @@ class Simulation:
 
     def run(self, on_episode: Callable[[], object] = lambda: None) -> None:
         """Play. Ctrl-C stops it gently; the first error stops it and is raised."""
-        clients = [Client(self._target, patience=self._patience) for _ in self._players]
+        clients = [self._client() for _ in self._players]
         began = time.monotonic()
         pool = ThreadPoolExecutor(len(self._players), thread_name_prefix="simulation")
         played: list[Future[None]] = []

@@ -10,11 +10,15 @@ import structlog
 
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
 from safe_psrl_server.commands import AgentCommands, spec_from_request
+from safe_psrl_server.config import Quotas
 from safe_psrl_server.conversion import pack
 from safe_psrl_server.decisions import find_episode
 from safe_psrl_server.errors import InvalidArgumentError, NotFoundError, ServiceError
 from safe_psrl_server.host import AgentHost
 from safe_psrl_server.refusals import Refusals
+from safe_psrl_server.security.agent_quota import check_room
+from safe_psrl_server.security.caller import caller
+from safe_psrl_server.security.roles import Role
 from safe_psrl_server.snapshot import snapshot_of
 from safe_psrl_server.status import DRAINING
 from safe_psrl_server.statuses import record_status, status_of
@@ -27,8 +31,9 @@ log = structlog.get_logger()
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """Errors of the commands become statuses in `Refusals`, and nowhere else."""
 
-    def __init__(self, commands: AgentCommands) -> None:
+    def __init__(self, commands: AgentCommands, quotas: Quotas = Quotas()) -> None:  # noqa: B008  # immutable
         self._commands = commands
+        self._quotas = quotas
         self._refusals = Refusals(commands.host.meter)
 
     @property
@@ -37,7 +42,9 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     async def CreateAgent(self, request: admin_pb2.CreateAgentRequest, context: Context) -> admin_pb2.CreateAgentResponse:
         try:
-            record, existed = await self._commands.create(request.agent, spec_from_request(request))
+            spec = spec_from_request(request)
+            check_room(self._host, self._quotas, request.agent, spec)
+            record, existed = await self._commands.create(request.agent, spec)
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
         if not existed:
@@ -46,7 +53,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     async def GetAgent(self, request: admin_pb2.GetAgentRequest, context: Context) -> admin_pb2.GetAgentResponse:
         try:
-            record = self._host.record(request.agent)
+            record = await self._host.fresh_record(request.agent)
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
         response = admin_pb2.GetAgentResponse(status=record_status(record, with_digest=True))
@@ -59,12 +66,14 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             await self._refusals.abort(
                 context, InvalidArgumentError("page_size", f"must be from 1 to 1000 (is {request.page_size})")
             )
+        size = request.page_size or 100
+        who = caller().identity
         try:
             self._host.check_ready()
+            await self._host.refresh(request.page_token, size + 1, lambda name: who.may(Role.READ, name))
         except ServiceError as error:
             await self._refusals.abort(context, error)
-        size = request.page_size or 100
-        rest = [agent for agent in self._host.hosted() if agent.name > request.page_token]
+        rest = [agent for agent in self._host.hosted() if agent.name > request.page_token and who.may(Role.READ, agent.name)]
         response = admin_pb2.ListAgentsResponse(agents=[status_of(agent) for agent in rest[:size]])
         if len(rest) > size:
             response.next_page_token = rest[size - 1].name
@@ -96,7 +105,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     async def GetPolicy(self, request: admin_pb2.GetPolicyRequest, context: Context) -> admin_pb2.GetPolicyResponse:
         try:
-            record = self._host.record(request.agent)
+            record = await self._host.fresh_record(request.agent)
             latest = record.latest_episode
             if latest is None:
                 raise NotFoundError(f"agent {request.agent!r} has not begun an episode", "EPISODE_NOT_FOUND")
@@ -107,7 +116,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     async def GetPosterior(self, request: admin_pb2.GetPosteriorRequest, context: Context) -> admin_pb2.GetPosteriorResponse:
         try:
-            record = self._host.record(request.agent)
+            record = await self._host.fresh_record(request.agent)
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
         counts = pack(record.settled_state().transition_counts)
@@ -128,7 +137,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         wanted, sent = set(request.agents), dict[str, bytes]()
         first = True
         while not self._host.draining.is_set():
-            statuses = [status_of(agent) for agent in self._host.hosted() if not wanted or agent.name in wanted]
+            try:
+                who = caller().identity
+            except ServiceError as error:  # revoked meanwhile
+                await self._refusals.abort(context, error)
+            shown = [agent for agent in self._host.hosted() if not wanted or agent.name in wanted]
+            statuses = [status_of(agent) for agent in shown if who.may(Role.READ, agent.name)]
             now = {status.agent: status.SerializeToString(deterministic=True) for status in statuses}
             changed = [status for status in statuses if now[status.agent] != sent.get(status.agent)]
             gone = sorted(sent.keys() - now.keys())
@@ -143,7 +157,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.ExportAgentRequest, context: Context
     ) -> AsyncIterator[admin_pb2.ExportAgentResponse]:
         try:
-            record = self._host.record(request.agent)
+            record = await self._host.fresh_record(request.agent)
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
         data = snapshot_of(record).SerializeToString(deterministic=True)
@@ -156,6 +170,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.ImportAgentResponse:
         try:
             name, snapshot = await _received(request_iterator, self._host.limits.max_message_bytes)
+            check_room(self._host, self._quotas, name, snapshot.spec)
             record = await self._commands.import_snapshot(name, snapshot)
         except ServiceError as error:
             await self._refusals.abort(context, error)
@@ -174,10 +189,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
 
 async def _received(requests: AsyncIterator[admin_pb2.ImportAgentRequest], most_bytes: int) -> tuple[str, events_pb2.Snapshot]:
-    """The name and the snapshot of an import, whole."""
+    """The name and the snapshot of an import, whole. Nothing is kept for a caller who may not import."""
     name, data, digest = "", bytearray(), b""
     async for request in requests:
-        name = name or request.agent
+        if not name:
+            name = request.agent
+            caller().check(Role.ADMIN, name)
         data += request.chunk
         digest = request.digest or digest
         if len(data) > most_bytes:
@@ -194,4 +211,4 @@ def _note(event: str, context: Context, **facts: object) -> None:
     """One line for a change of an agent's life, with the caller's request id if it sent one."""
     metadata = {key: value for key, value in context.invocation_metadata() or () if key == "x-request-id"}
     request_id = {"request_id": metadata["x-request-id"]} if metadata else {}
-    log.info(event, **facts, **request_id, peer=context.peer())
+    log.info(event, **facts, **request_id, identity=caller().name, peer=context.peer())

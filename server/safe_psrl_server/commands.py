@@ -41,7 +41,7 @@ class AgentCommands:
         return await self.host.decide(request.agent, decide)
 
     async def get_action(self, request: control_pb2.GetActionRequest) -> Acted:
-        acted = decisions.act(self.host.record(request.agent), request)
+        acted = decisions.act(await self.host.fresh_record(request.agent), request)
         if acted is not None:
             return acted
 

@@ -11,6 +11,8 @@ from safe_psrl_server.commands import AgentCommands
 from safe_psrl_server.decisions import Reported
 from safe_psrl_server.errors import InvalidArgumentError, ServiceError
 from safe_psrl_server.refusals import Refusals
+from safe_psrl_server.security.caller import caller
+from safe_psrl_server.security.roles import Role
 from safe_psrl_server.status import DRAINING
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
@@ -89,6 +91,8 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             stopper.cancel()
         if draining.is_set():
             await self._refusals.abort(context, DRAINING)
+        if receiver.done() and not receiver.cancelled() and isinstance(error := receiver.exception(), ServiceError):
+            await self._refusals.abort(context, error)  # of taking messages in, not of one of them
 
     async def ReportEpisode(
         self, request: control_pb2.ReportEpisodeRequest, context: Context
@@ -117,6 +121,8 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     async def _answer(self, request: control_pb2.StepStreamRequest) -> control_pb2.StepStreamResponse:
         call = request.WhichOneof("call")
         try:
+            if call is not None:
+                caller().check(Role.ACT, getattr(request, call).agent)
             if call == "step":
                 return control_pb2.StepStreamResponse(tag=request.tag, step=await self._step(request.step))
             if call == "start_episode":

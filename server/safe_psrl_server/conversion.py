@@ -1,8 +1,10 @@
 """Between the contract's messages and the library's values. The only place that knows both."""
 
 import math
+import sys
 import zlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.errors import InvalidArgumentError
 
 MAX_OPEN_EPISODES = 1000
+MAX_CONSTRAINTS = 100
 DTYPES = {"<i8": np.dtype("<i8"), "<f8": np.dtype("<f8")}
 
 
@@ -36,6 +39,11 @@ class Definition:
     @property
     def spec(self) -> CmdpSpec:
         return self.learner.spec
+
+    @cached_property
+    def table_entries(self) -> int:
+        """Of its largest table: a measure of the memory that it takes."""
+        return table_entries(self.message.cmdp)
 
 
 def definition_of(message: model_pb2.AgentSpec, max_table_entries: int | None = None) -> Definition:
@@ -146,6 +154,8 @@ def unpack(message: events_pb2.PackedArray, shape: tuple[int, ...] | None = None
     elif tuple(message.shape) != shape:
         raise ValueError(f"an array is {list(message.shape)}, not {list(shape)}")
     size = math.prod(shape) * DTYPES[message.dtype].itemsize
+    if min(shape, default=0) < 0 or size >= sys.maxsize:
+        raise ValueError(f"an array cannot be {list(shape)}")
     try:
         data = zlib.decompressobj().decompress(message.data, size + 1)
     except zlib.error as error:
@@ -193,10 +203,21 @@ def _array(field: str, message: model_pb2.Table) -> NDArray[np.float64]:
 
 
 def _refuse_large(cmdp: model_pb2.CmdpSpec, most: int) -> None:
-    steps = cmdp.horizon if cmdp.non_stationary else 1
-    entries = max(cmdp.num_states * cmdp.num_actions * max(cmdp.num_states * steps, cmdp.horizon), 0)
+    """By the numbers alone, before anything is made of them: a message of a few bytes can ask for tables of any size."""
+    if len(cmdp.constraints) > MAX_CONSTRAINTS:
+        raise InvalidArgumentError("spec.constraints", f"are {len(cmdp.constraints)}; the server allows {MAX_CONSTRAINTS}")
+    entries = table_entries(cmdp)
     if entries > most:
         raise InvalidArgumentError("spec.num_states", f"needs tables of {entries} entries; the server allows {most}")
+
+
+def table_entries(cmdp: model_pb2.CmdpSpec) -> int:
+    """How many the largest table would have. Reads the sizes alone."""
+    steps = cmdp.horizon if cmdp.non_stationary else 1
+    signals = [cmdp.reward, *(constraint.cost for constraint in cmdp.constraints)]
+    signal_steps = cmdp.horizon if any(len(table.shape) > 2 for table in signals) else 1  # one of them stretches all
+    per_pair = max(cmdp.num_states * steps, cmdp.horizon, len(signals) * signal_steps)
+    return max(cmdp.num_states * cmdp.num_actions * per_pair, 0)
 
 
 def _fallback(message: model_pb2.AgentSpec, spec: CmdpSpec) -> Policy | None:

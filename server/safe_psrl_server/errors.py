@@ -8,6 +8,8 @@ ServiceError
 ├── FailedPreconditionError   paused, closed, open: the state does not allow it
 ├── LimitExceededError        a limit of the configuration; try again later, or never
 ├── DeadlineError             it takes longer than a call may
+├── UnauthenticatedError      no credential, or not a valid one
+├── PermissionDeniedError     the caller's role does not suffice, whether or not the agent exists
 ├── UnavailableError          starting, draining, or stopping after a failure
 └── DataLossError             the agent's stored events are damaged
 """
@@ -58,6 +60,14 @@ class LimitExceededError(ServiceError):
 
 class DeadlineError(ServiceError):
     reason = "CALL_TOO_LONG"
+
+
+class UnauthenticatedError(ServiceError):
+    reason = "CREDENTIAL_INVALID"
+
+
+class PermissionDeniedError(ServiceError):
+    reason = "PERMISSION_DENIED"
 
 
 class UnavailableError(ServiceError):

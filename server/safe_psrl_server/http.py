@@ -25,10 +25,13 @@ class _QuietHandler(WSGIRequestHandler):
 class HttpEndpoint:
     """Listens from `start` to `stop`."""
 
-    def __init__(self, host: str, port: int, page: Page, is_ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, host: str, port: int, page: Page, is_ready: Callable[[], bool], may_scrape: Callable[[str], bool] = lambda _: True
+    ) -> None:
         self._address = host, port
         self._page = page
         self._is_ready = is_ready
+        self._may_scrape = may_scrape  # with the header Authorization
 
     def start(self) -> int:
         """Returns the port, which the system chooses for 0. Raises OSError if it is taken."""
@@ -53,6 +56,9 @@ class HttpEndpoint:
         return [b"there are /metrics and /healthz\n"]
 
     def _metrics(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        if not self._may_scrape(environ.get("HTTP_AUTHORIZATION", "")):
+            start_response("401 Unauthorized", [PLAIN, ("WWW-Authenticate", "Bearer")])
+            return [b"a token is needed that may read all agents\n"]
         try:
             content_type, body = self._page(environ.get("HTTP_ACCEPT", ""))
         except (TimeoutError, CancelledError):

@@ -28,7 +28,15 @@ from safe_psrl_server.http import HttpEndpoint
 from safe_psrl_server.metrics.calls import CallCounter
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.metrics.page import MetricsPage
-from safe_psrl_server.store import StoreFailedError, open_store
+from safe_psrl_server.refusals import Refusals
+from safe_psrl_server.security.addresses import is_local
+from safe_psrl_server.security.authentication import Authentication, may_scrape
+from safe_psrl_server.security.book import IdentityBook
+from safe_psrl_server.security.guard import Guard
+from safe_psrl_server.security.identities import IdentitiesError
+from safe_psrl_server.security.quotas import Accounts
+from safe_psrl_server.security.tls import certificates_of
+from safe_psrl_server.store import StoreFailedError, open_store, shown_address
 
 log = structlog.get_logger()
 
@@ -42,14 +50,16 @@ class Server:
         self.metrics_port: int | None = None
         meter = Meter()
         self._store = open_store(config.store, meter.committed)
-        self.host = AgentHost(self._store, config.limits, config.snapshots, meter=meter)
+        self.host = AgentHost(self._store, config.limits, config.snapshots, meter=meter, refresh_seconds=config.refresh_seconds)
         self._commands = AgentCommands(self.host)
         self._health = HealthService()
+        self._book: IdentityBook | None = None
         self._http: HttpEndpoint | None = None
         self._upkeep: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen, then recover, then serve. Calls that come before that are UNAVAILABLE. Raises `StoreError`, `ConfigError`."""
+        self._book = self._identities()
         await self._store.open()
         self._grpc = self._build_grpc()
         try:
@@ -74,7 +84,7 @@ class Server:
             "serving",
             target=self.target,
             metrics=self.metrics_port,
-            store=self.config.store,
+            store=shown_address(self.config.store),
             agents=len(self.host.hosted()),
             recovery_seconds=round(self.host.recovery_seconds, 3),
             warm_up_seconds=round(warmed, 3),
@@ -120,19 +130,23 @@ class Server:
     def _build_grpc(self) -> grpc.aio.Server:
         limits = self.config.limits
         server = grpc.aio.server(
-            interceptors=[CallCounter(self.host.meter.registry)],
+            interceptors=[CallCounter(self.host.meter.registry), self._guard()],
             options=[
                 ("grpc.max_receive_message_length", limits.max_message_bytes),
                 ("grpc.max_send_message_length", limits.max_message_bytes),
                 ("grpc.so_reuseport", 0),
                 ("grpc.keepalive_time_ms", 60_000),
-                ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+                ("grpc.keepalive_timeout_ms", 20_000),
+                ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
                 ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.server_handshake_timeout_ms", 10_000),
+                ("grpc.max_connection_age_ms", int(limits.max_connection_age_seconds * 1000)),
+                ("grpc.max_connection_age_grace_ms", int(limits.connection_grace_seconds * 1000)),
             ],
             maximum_concurrent_rpcs=limits.max_concurrent_calls,
         )
         control_pb2_grpc.add_ControlServiceServicer_to_server(ControlService(self._commands, limits.max_stream_backlog), server)
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._commands), server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._commands, self.config.quotas), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         if self.config.reflection:
             names = (control_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR)
@@ -146,13 +160,46 @@ class Server:
         if not address.startswith("unix:") and not (host and number.isdecimal() and int(number) <= 65535):
             raise ConfigError(f"listen: {address!r} must be HOST:PORT or unix:PATH")  # gRPC would take 65536 for 0
         try:
-            port = self._grpc.add_insecure_port(address)
+            port = self._add_port(address)
         except RuntimeError:
             port = 0
         if port == 0:
             raise ConfigError(f"listen: cannot listen on {address!r}: is the port taken, or the address wrong?")
         await self._grpc.start()
         return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+
+    def _add_port(self, address: str) -> int:
+        """With TLS; or in plain text, where nobody else can listen or where that was asked for."""
+        certificates = certificates_of(self.config.security)
+        if certificates is not None:
+            return self._grpc.add_secure_port(address, certificates.credentials())
+        if not is_local(address):
+            if not self.config.security.insecure:
+                raise ConfigError(
+                    f"listen: {address!r} is not on the loopback interface: set a certificate, or say --insecure for plain text"
+                )
+            log.warning("plain text: whoever is on the network can read and change everything", listen=address)
+        return self._grpc.add_insecure_port(address)
+
+    def _identities(self) -> IdentityBook | None:
+        if self.config.security.identities is None:
+            return None
+        try:
+            return IdentityBook(self.config.security.identities)
+        except IdentitiesError as error:
+            raise ConfigError(f"security.identities: {error}") from None
+
+    def _guard(self) -> Guard:
+        return Guard(
+            Authentication(self._book),
+            Accounts(self.config.quotas),
+            Refusals(self.host.meter),
+            self.config.limits.stream_idle_seconds,
+            open_reflection=self.config.security.open_reflection,
+        )
+
+    def _may_scrape(self, authorization: str) -> bool:
+        return self._book is None or self.config.security.open_metrics or may_scrape(self._book, authorization)
 
     def _start_http(self) -> HttpEndpoint | None:
         if not self.config.metrics:
@@ -161,7 +208,7 @@ class Server:
         if not host or not port.isdecimal() or int(port) > 65535:
             raise ConfigError(f"metrics: {self.config.metrics!r} must be HOST:PORT, or empty for none")
         page = MetricsPage(self.host, self._store, asyncio.get_running_loop())
-        endpoint = HttpEndpoint(host, int(port), page.render, self._is_ready)
+        endpoint = HttpEndpoint(host, int(port), page.render, self._is_ready, self._may_scrape)
         try:
             self.metrics_port = endpoint.start()
         except OSError as error:

@@ -56,6 +56,8 @@ def refuse_nonsense(record: AgentRecord) -> None:
     _require(not ((counts < 0) | ((counts > 0) & ~spec.support)).any(), "its transition counts are impossible")
     sums = state.signal_sums
     _require(bool((state.visits >= 0).all() and (sums >= 0).all() and (sums <= state.visits).all()), "its sums are impossible")
+    sums_of_episodes = [totals.reward, totals.last_reward, *totals.constraint_regret, *totals.constraint_regret_max]
+    _require(bool(np.isfinite([*sums_of_episodes, *totals.last_costs]).all()), "its totals are not finite")
     for per_constraint in (totals.constraint_regret, totals.constraint_regret_max, totals.violations, totals.last_costs):
         _require(len(per_constraint) == spec.num_constraints, "its totals are not one for each constraint")
     _require(list(record.episodes) == sorted(record.episodes), "its episodes are out of order")
@@ -78,6 +80,8 @@ def _refuse_nonsense_in(episode: Episode, record: AgentRecord) -> None:
         started.predicted_costs,
     ):
         _require(len(per_constraint) == spec.num_constraints, "its plan is not one for each constraint")
+        _require(bool(np.isfinite(per_constraint).all()), "its plan is not finite")
+    _require(bool(np.isfinite([started.predicted_reward, started.plan_seconds]).all()), "its plan is not finite")
     _require(all(scale > 0 for scale in started.dual_scale), "a dual scale is not positive")
     _require(policy.shape == (spec.horizon, spec.num_states), "its policy has the wrong size")
     _require(bool(((policy >= 0) & (policy < spec.num_actions)).all()), "its policy plays actions that there are not")

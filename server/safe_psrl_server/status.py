@@ -16,8 +16,10 @@ from safe_psrl_server.errors import (
     InvalidArgumentError,
     LimitExceededError,
     NotFoundError,
+    PermissionDeniedError,
     ServiceError,
     StepGapError,
+    UnauthenticatedError,
     UnavailableError,
 )
 
@@ -32,6 +34,8 @@ CODES: Final[Mapping[type[ServiceError], grpc.StatusCode]] = {
     FailedPreconditionError: grpc.StatusCode.FAILED_PRECONDITION,
     LimitExceededError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     DeadlineError: grpc.StatusCode.DEADLINE_EXCEEDED,
+    UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
+    PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
     UnavailableError: grpc.StatusCode.UNAVAILABLE,
     DataLossError: grpc.StatusCode.DATA_LOSS,
 }

@@ -1,6 +1,7 @@
 """A small problem with every kind of limit, a server on a free port, and a host without a network."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -21,7 +22,12 @@ from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.host import AgentHost
 from safe_psrl_server.store import EventStore
 from safe_psrl_server.store.memory import MemoryStore
+from safe_psrl_server.store.postgres import PostgresStore
 from safe_psrl_server.store.sqlite import SqliteStore
+
+sys.path.insert(1, str(Path(__file__).parents[1] / "system"))  # for those that need a database
+
+from postgres_process import PostgresProcess
 
 HORIZON = 3
 names = count()
@@ -220,10 +226,28 @@ def refusal() -> Callable[[Callable[[], object]], Refusal]:
     return refusal_of
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresProcess]:
+    """A real database server."""
+    with PostgresProcess("fsync=off") as postgres:
+        yield postgres
+
+
+@pytest.fixture
+def database(postgres: PostgresProcess) -> str:
+    """The address of an empty database."""
+    return postgres.new_database()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EventStore]:
     """Each store that keeps the contract, open."""
-    store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "data")
+    if request.param == "memory":
+        store: EventStore = MemoryStore()
+    elif request.param == "sqlite":
+        store = SqliteStore(tmp_path / "data")
+    else:
+        store = PostgresStore(request.getfixturevalue("database"))
     await store.open()
     yield store
     await asyncio.shield(store.close())

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from safe_psrl_server.store import EventStore, StoredStream, VersionConflictError, open_store
+from safe_psrl_server.store import EventStore, StoredStream, StreamHead, VersionConflictError, open_store
 from safe_psrl_server.store.interface import StoreError
 
 
@@ -107,14 +107,80 @@ async def test_many_appends_at_once_are_all_kept_in_order(store: EventStore) -> 
         assert (await store.load(name)).events == [b"%s %d" % (name.encode(), i) for i in range(20)]
 
 
+async def test_the_tail_of_a_stream_is_what_came_after(store: EventStore) -> None:
+    """What a reader that knows the stream up to a version lacks."""
+    await store.append("a", 0, [b"1", b"2", b"3"])
+    assert await store.load_tail("a", 0) == [b"1", b"2", b"3"]
+    assert await store.load_tail("a", 2) == [b"3"]
+    assert await store.load_tail("a", 3) == []
+    assert await store.load_tail("nobody", 0) == []
+
+
+async def test_a_tail_that_is_not_all_kept_is_none(store: EventStore) -> None:
+    """Dropped behind snapshots, or the reader is ahead of what is stored: it must read all."""
+    await store.append("a", 0, [b"1", b"2", b"3", b"4"])
+    for version in (2, 3, 4):
+        await store.save_snapshot("a", version, b"%d" % version)
+    assert await store.load_tail("a", 0) is None
+    assert await store.load_tail("a", 1) is None
+    assert await store.load_tail("a", 9) is None
+    await store.append("a", 4, [b"5"])
+    assert await store.load_tail("a", 4) == [b"5"]
+
+
+async def test_heads_tell_versions_and_snapshots(store: EventStore) -> None:
+    """Of all streams at once, or the version of one."""
+    await store.append("a", 0, [b"1", b"2", b"3"])
+    await store.append("b", 0, [b"1"])
+    await store.save_snapshot("a", 2, b"two")
+    assert await store.heads() == {"a": StreamHead(3, 2), "b": StreamHead(1, 0)}
+    assert (await store.version("a"), await store.version("nobody")) == (3, 0)
+
+
+async def test_versions_that_are_asked_for_at_once_are_each_right(store: EventStore) -> None:
+    """They may share a query; none is older than its question."""
+    for i in range(20):
+        await store.append(f"agent-{i}", 0, [b"x"] * (i + 1))
+
+    async def grow(i: int) -> None:
+        for version in range(i + 1, i + 6):
+            assert await store.version(f"agent-{i}") == version
+            await store.append(f"agent-{i}", version, [b"y"])
+            assert await store.version(f"agent-{i}") == version + 1
+
+    await asyncio.gather(*map(grow, range(20)))
+
+
+@pytest.mark.parametrize("with_snapshot", [True, False])
+async def test_a_stream_can_be_stored_anew(store: EventStore, with_snapshot: bool) -> None:
+    """As another store gave it, and appending and shortening go on from there."""
+    stream = StoredStream(b"four", [b"5", b"6"], 6) if with_snapshot else StoredStream(None, [b"1", b"2"], 2)
+    version = stream.version
+    await store.restore("a", stream)
+    assert await store.load("a") == stream
+    assert await store.append("a", version, [b"next"]) == version + 1
+    await store.save_snapshot("a", version, b"then")
+    assert await store.load("a") == StoredStream(b"then", [b"next"], version + 1)
+    with pytest.raises(VersionConflictError, match=f"at version {version + 1}, not 0"):
+        await store.restore("a", stream)
+
+
+async def test_a_stream_that_is_all_snapshot_can_be_stored_anew(store: EventStore) -> None:
+    """Nothing was appended since."""
+    await store.restore("a", StoredStream(b"four", [], 4))
+    assert await store.load("a") == StoredStream(b"four", [], 4)
+    assert await store.append("a", 4, [b"5"]) == 5
+    assert await store.load("a") == StoredStream(b"four", [b"5"], 5)
+
+
 async def test_a_healthy_store_has_not_failed(store: EventStore) -> None:
     """The future that tells of a failed commit stays open."""
     await store.append("a", 0, [b"x"])
     assert not store.failure.done()
 
 
-@pytest.mark.parametrize("address", ["", "memory", "memory:x", "sqlite:", "sqlite", "postgres:x", "data"])
+@pytest.mark.parametrize("address", ["", "memory", "memory:x", "sqlite:", "sqlite", "postgres:x", "data", "postgresql:x"])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     """In one line that says what to write."""
-    with pytest.raises(StoreError, match=r"write sqlite:DIRECTORY or memory:$"):
+    with pytest.raises(StoreError, match=r"write sqlite:DIRECTORY, postgresql://USER@HOST/DATABASE or memory:$"):
         open_store(address)

@@ -105,14 +105,17 @@ class _CountedRequests:
     """The messages of a client's stream."""
 
     def __init__(self, requests: AsyncIterator[Any], method: _Method) -> None:
-        self._requests = requests.__aiter__()
+        self._requests = requests
+        self._iterator: AsyncIterator[Any] | None = None  # not before the first is asked for: gRPC warns of unused ones
         self._received = method.received
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
-        request = await self._requests.__anext__()
+        if self._iterator is None:
+            self._iterator = self._requests.__aiter__()
+        request = await self._iterator.__anext__()
         self._received.inc()
         return request
 

@@ -1,5 +1,6 @@
 """Where events are kept. One interface, `EventStore`; one contract suite for all that implement it."""
 
+from safe_psrl_server.store.address import shown_address
 from safe_psrl_server.store.interface import (
     DamagedStreamError,
     EventStore,
@@ -7,7 +8,9 @@ from safe_psrl_server.store.interface import (
     StoredStream,
     StoreError,
     StoreFailedError,
+    StoreUnavailableError,
     StoreUsage,
+    StreamHead,
     VersionConflictError,
 )
 from safe_psrl_server.store.opening import open_store
@@ -18,8 +21,11 @@ __all__ = [
     "OnCommit",
     "StoreError",
     "StoreFailedError",
+    "StoreUnavailableError",
     "StoreUsage",
     "StoredStream",
+    "StreamHead",
     "VersionConflictError",
     "open_store",
+    "shown_address",
 ]

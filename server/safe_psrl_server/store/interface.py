@@ -4,11 +4,10 @@ Its heart is compare-and-append: it is atomic, durable when it returns, and refu
 bytes that the store does not look into.
 """
 
-import hashlib
 from asyncio import Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class StoreError(Exception):
@@ -17,6 +16,10 @@ class StoreError(Exception):
 
 class StoreFailedError(StoreError):
     """A commit failed. Nothing is known of it, so nothing more is accepted: the process must stop."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store does not answer. What was being appended may or may not be there; it is found out by reading again."""
 
 
 class VersionConflictError(Exception):
@@ -39,6 +42,13 @@ class StoredStream:
     version: int
 
 
+class StreamHead(NamedTuple):
+    """Where a stream ends, and up to where its newest snapshot reaches; 0 if it has none."""
+
+    version: int
+    snapshot_version: int
+
+
 @dataclass(frozen=True)
 class StoreUsage:
     """What a store takes of its disk, and what is left there."""
@@ -51,7 +61,15 @@ OnCommit = Callable[[float, int], None]  # told the seconds and the events of ea
 
 
 class EventStore(Protocol):
-    """Opened by `open`, closed by `close`. Calls may overlap."""
+    """Opened by `open`, closed by `close`. Calls may overlap.
+
+    A shared store has other writers too. All calls of it may raise `StoreUnavailableError`; they can be repeated.
+    """
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may append, so that what was read before may be out of date."""
+        ...
 
     @property
     def failure(self) -> "Future[StoreFailedError]":
@@ -70,12 +88,29 @@ class EventStore(Protocol):
         """All of a stream that is needed. An unknown agent has version 0. Raises `DamagedStreamError`."""
         ...
 
+    async def load_tail(self, agent: str, after: int) -> list[bytes] | None:
+        """The events after version `after`; None if not all of them are kept, or if `after` is not of this stream any more:
+        then `load` must be used. Raises `DamagedStreamError`."""
+        ...
+
+    async def version(self, agent: str) -> int:
+        """The version of a stream now: what was appended before this call is in it."""
+        ...
+
+    async def heads(self) -> dict[str, StreamHead]:
+        """The heads of all streams, by agent."""
+        ...
+
     async def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> int:
         """Append after `expected_version`; return the new version. Raises `VersionConflictError` and changes nothing."""
         ...
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
         """Keep a snapshot of the stream at `version`. Events behind an older, verified snapshot are dropped."""
+        ...
+
+    async def restore(self, agent: str, stream: StoredStream) -> None:
+        """Store a whole stream, as `load` gave it, for an agent that has none. Raises `VersionConflictError`."""
         ...
 
     def usage(self) -> StoreUsage | None:
@@ -85,20 +120,3 @@ class EventStore(Protocol):
     async def close(self) -> None:
         """Let go of everything. What was acknowledged is durable already."""
         ...
-
-
-def next_link(link: bytes, version: int, payload: bytes) -> bytes:
-    """The checksum of an event, chained to that of the one before: a changed, lost or misplaced event breaks the chain."""
-    return hashlib.blake2b(payload, digest_size=8, key=link + version.to_bytes(8, "little")).digest()
-
-
-FIRST_LINK = bytes(8)
-
-
-def snapshot_digest(agent: str, version: int, link: bytes, snapshot: bytes) -> bytes:
-    """Ties a snapshot to its place in its stream."""
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (agent.encode(), version.to_bytes(8, "little"), link, snapshot):
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
-    return digest.digest()

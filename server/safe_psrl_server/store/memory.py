@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from safe_psrl_server.store.interface import StoredStream, StoreFailedError, StoreUsage, VersionConflictError
+from safe_psrl_server.store.interface import StoredStream, StoreFailedError, StoreUsage, StreamHead, VersionConflictError
 
 
 @dataclass
@@ -17,6 +17,8 @@ class _Stream:
 
 class MemoryStore:
     """Gone with the process."""
+
+    is_shared = False
 
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
@@ -38,6 +40,17 @@ class MemoryStore:
         stream = self._streams.get(agent, _Stream())
         return StoredStream(stream.snapshot, list(stream.events), stream.version)
 
+    async def load_tail(self, agent: str, after: int) -> list[bytes] | None:
+        stream = self._streams.get(agent, _Stream())
+        kept = after - stream.snapshot_version
+        return list(stream.events[kept:]) if 0 <= kept <= len(stream.events) else None
+
+    async def version(self, agent: str) -> int:
+        return self._streams[agent].version if agent in self._streams else 0
+
+    async def heads(self) -> dict[str, StreamHead]:
+        return {agent: StreamHead(stream.version, stream.snapshot_version) for agent, stream in self._streams.items()}
+
     async def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> int:
         version = self._streams[agent].version if agent in self._streams else 0
         if version != expected_version:
@@ -54,6 +67,13 @@ class MemoryStore:
         if stream.snapshot_version < version <= stream.version:
             del stream.events[: version - stream.snapshot_version]
             stream.snapshot, stream.snapshot_version = snapshot, version
+
+    async def restore(self, agent: str, stream: StoredStream) -> None:
+        version = await self.version(agent)
+        if version:
+            raise VersionConflictError(agent, 0, version)
+        before = stream.version - len(stream.events)
+        self._streams[agent] = _Stream(stream.version, before, stream.snapshot, list(stream.events))
 
     def usage(self) -> StoreUsage | None:
         return None

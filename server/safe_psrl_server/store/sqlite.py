@@ -17,17 +17,16 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, NamedTuple, TypeVar
 
+from safe_psrl_server.store.chain import BEGINNING, EventRow, Link, chained, followed, is_whole, snapshot_digest, transplanted
 from safe_psrl_server.store.interface import (
-    FIRST_LINK,
     DamagedStreamError,
     OnCommit,
     StoredStream,
     StoreError,
     StoreFailedError,
     StoreUsage,
+    StreamHead,
     VersionConflictError,
-    next_link,
-    snapshot_digest,
 )
 from safe_psrl_server.store.lock import DirectoryLock
 from safe_psrl_server.store.schema import migrate
@@ -35,6 +34,7 @@ from safe_psrl_server.store.witness import CommitWitness
 
 FILE: Final = "safe-psrl.db"
 MAX_GROUP: Final = 1024
+EVENTS_AFTER: Final = "SELECT version, payload, link FROM events WHERE agent = ? AND version > ? ORDER BY version"
 UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from messages that quote damaged bytes
 Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], object]  # runs inside the group's transaction
@@ -49,6 +49,8 @@ class _Entry(NamedTuple):
 class SqliteStore:
     """All agents of one server in `directory`, which no other process may use meanwhile."""
 
+    is_shared = False
+
     def __init__(self, directory: Path, on_commit: OnCommit = lambda _seconds, _events: None) -> None:
         self._directory = directory
         self._on_commit = on_commit
@@ -57,7 +59,7 @@ class SqliteStore:
         self._queue: SimpleQueue[_Entry | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._reader = ThreadPoolExecutor(1, "store-reader")
-        self._heads: dict[str, tuple[int, bytes]] = {}  # of the writing thread: version and link of each stream
+        self._heads: dict[str, Link] = {}  # of the writing thread: version and link of each stream
 
     @property
     def failure(self) -> "asyncio.Future[StoreFailedError]":
@@ -98,27 +100,52 @@ class SqliteStore:
         except UNREADABLE as error:
             raise DamagedStreamError(f"the database cannot be read: {_one_line(error)}") from error
 
+    async def load_tail(self, agent: str, after: int) -> list[bytes] | None:
+        try:
+            return await self._read(lambda db: _load_tail(db, agent, after))
+        except UNREADABLE as error:
+            raise DamagedStreamError(f"the database cannot be read: {_one_line(error)}") from error
+
+    async def version(self, agent: str) -> int:
+        found = await self._read(lambda db: db.execute("SELECT version FROM streams WHERE agent = ?", (agent,)).fetchone())
+        return found[0] if found else 0
+
+    async def heads(self) -> dict[str, StreamHead]:
+        newest = "SELECT coalesce(max(version), 0) FROM snapshots WHERE snapshots.agent = streams.agent"
+        rows = await self._read(lambda db: db.execute(f"SELECT agent, version, ({newest}) FROM streams").fetchall())  # noqa: S608  # constant
+        return {agent: StreamHead(version, snapshot) for agent, version, snapshot in rows}
+
     async def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> int:
         def work(db: sqlite3.Connection) -> int:
-            version, link = self._head(db, agent)
-            if version != expected_version:
-                raise VersionConflictError(agent, expected_version, version)
+            head = self._head(db, agent)
+            if head.version != expected_version:
+                raise VersionConflictError(agent, expected_version, head.version)
             if not events:
-                return version
-            rows = []
-            for payload in events:
-                version += 1
-                link = next_link(link, version, payload)
-                rows.append((agent, version, payload, link))
-            db.executemany("INSERT INTO events (agent, version, payload, link) VALUES (?, ?, ?, ?)", rows)
-            db.execute("INSERT OR REPLACE INTO streams (agent, version, link) VALUES (?, ?, ?)", (agent, version, link))
-            self._heads[agent] = version, link
-            return version
+                return head.version
+            rows = chained(head, events)
+            _insert(db, agent, rows)
+            self._heads[agent] = Link(rows[-1].version, rows[-1].link)
+            return rows[-1].version
 
         return await self._submit(work, len(events))
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
         await self._submit(lambda db: _save_snapshot(db, agent, version, snapshot))
+
+    async def restore(self, agent: str, stream: StoredStream) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            head = self._head(db, agent)
+            if head.version:
+                raise VersionConflictError(agent, 0, head.version)
+            start, rows = transplanted(stream)
+            db.execute("INSERT INTO streams (agent, version, link) VALUES (?, ?, ?)", (agent, *start))
+            if stream.snapshot is not None:
+                _insert_snapshot(db, agent, start, stream.snapshot)
+            if rows:
+                _insert(db, agent, rows)
+            self._heads[agent] = Link(rows[-1].version, rows[-1].link) if rows else start
+
+        await self._submit(work, len(stream.events))
 
     def usage(self) -> StoreUsage | None:
         used = 0
@@ -196,10 +223,10 @@ class SqliteStore:
     def _damaged(self, how: object) -> StoreError:
         return StoreError(f"the database in {self._directory} is damaged ({_one_line(how)}): restore it from a backup")
 
-    def _head(self, db: sqlite3.Connection, agent: str) -> tuple[int, bytes]:
+    def _head(self, db: sqlite3.Connection, agent: str) -> Link:
         if agent not in self._heads:
             row = db.execute("SELECT version, link FROM streams WHERE agent = ?", (agent,)).fetchone()
-            self._heads[agent] = row or (0, FIRST_LINK)
+            self._heads[agent] = Link(*row) if row else BEGINNING
         return self._heads[agent]
 
     def _write(self) -> None:
@@ -267,50 +294,54 @@ def _load(db: sqlite3.Connection, agent: str) -> StoredStream:
         snapshots = db.execute(
             "SELECT version, link, payload, digest FROM snapshots WHERE agent = ? ORDER BY version DESC", (agent,)
         ).fetchall()
-        whole = next((row for row in snapshots if _is_whole(agent, row)), None)
-        version, link, snapshot = (whole[0], whole[1], whole[2]) if whole else (0, FIRST_LINK, None)
-        rows = db.execute(
-            "SELECT version, payload, link FROM events WHERE agent = ? AND version > ? ORDER BY version", (agent, version)
-        ).fetchall()
+        whole = next((row for row in snapshots if is_whole(agent, row)), None)
+        start = Link(whole[0], whole[1]) if whole else BEGINNING
+        rows = db.execute(EVENTS_AFTER, (agent, start.version)).fetchall()
     finally:
         db.execute("COMMIT")
     if head is None:
         if snapshots or rows:
             raise DamagedStreamError("its head is missing")
         return StoredStream(None, [], 0)
-    events: list[bytes] = []
-    for number, payload, stored_link in rows:
-        if not (isinstance(number, int) and isinstance(payload, bytes)):
-            raise DamagedStreamError(f"event {version + 1} is unreadable")
-        if number != version + 1:
-            raise DamagedStreamError(f"event {version + 1} is missing")
-        version, link = number, next_link(link, number, payload)
-        if link != stored_link:
-            raise DamagedStreamError(f"event {number} was changed")
-        events.append(payload)
-    if (version, link) != head:
-        raise DamagedStreamError(f"it ends at event {version}; {head[0]} were acknowledged")
-    return StoredStream(snapshot, events, version)
+    events = followed(start, rows, Link(*head))
+    return StoredStream(whole[2] if whole else None, events, head[0])
 
 
-def _is_whole(agent: str, row: tuple[object, object, object, object]) -> bool:
-    version, link, payload, digest = row
-    if not (isinstance(version, int) and version > 0 and isinstance(link, bytes) and isinstance(payload, bytes)):
-        return False
-    return snapshot_digest(agent, version, link, payload) == digest
+def _load_tail(db: sqlite3.Connection, agent: str, after: int) -> list[bytes] | None:
+    db.execute("BEGIN")
+    try:
+        head = db.execute("SELECT version, link FROM streams WHERE agent = ?", (agent,)).fetchone() or BEGINNING
+        row = db.execute("SELECT version, link FROM events WHERE agent = ? AND version = ?", (agent, after)).fetchone()
+        start = BEGINNING if after == 0 else row and Link(*row)
+        rows = db.execute(EVENTS_AFTER, (agent, after)).fetchall()
+    finally:
+        db.execute("COMMIT")
+    if start is None or (rows and rows[0][0] != after + 1) or (not rows and head[0] != after):
+        return None
+    return followed(start, rows, Link(*head))
+
+
+def _insert(db: sqlite3.Connection, agent: str, rows: Sequence[EventRow]) -> None:
+    db.executemany("INSERT INTO events (agent, version, payload, link) VALUES (?, ?, ?, ?)", [(agent, *row) for row in rows])
+    last = rows[-1]
+    db.execute("INSERT OR REPLACE INTO streams (agent, version, link) VALUES (?, ?, ?)", (agent, last.version, last.link))
+
+
+def _insert_snapshot(db: sqlite3.Connection, agent: str, at: Link, snapshot: bytes) -> None:
+    digest = snapshot_digest(agent, at.version, at.link, snapshot)
+    db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)", (agent, at.version, at.link, snapshot, digest))
 
 
 def _save_snapshot(db: sqlite3.Connection, agent: str, version: int, snapshot: bytes) -> None:
     """Two snapshots are kept. Events go only behind the older one, and only after it was read back whole."""
     rows = db.execute("SELECT version, link, payload, digest FROM snapshots WHERE agent = ? ORDER BY version DESC", (agent,))
-    older = next((row for row in rows if _is_whole(agent, row)), None)
+    older = next((row for row in rows if is_whole(agent, row)), None)
     if older is not None and older[0] >= version:
         return
     found = db.execute("SELECT link FROM events WHERE agent = ? AND version = ?", (agent, version)).fetchone()
     if found is None:
         raise DamagedStreamError(f"event {version}, of which a snapshot was taken, is missing")
-    digest = snapshot_digest(agent, version, found[0], snapshot)
-    db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)", (agent, version, found[0], snapshot, digest))
+    _insert_snapshot(db, agent, Link(version, found[0]), snapshot)
     if older is not None:
         db.execute("DELETE FROM events WHERE agent = ? AND version <= ?", (agent, older[0]))
         db.execute("DELETE FROM snapshots WHERE agent = ? AND version < ?", (agent, older[0]))

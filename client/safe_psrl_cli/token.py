@@ -1,0 +1,121 @@
+"""`safe-psrl token`: who may call a service, by tokens in its file of identities."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from safe_psrl_cli.connection import USER_MISTAKE, AsJson, leave
+
+app = typer.Typer(
+    help="""Make, list and revoke the tokens that a service knows its callers by. A running service notices by itself.
+
+    Example: safe-psrl token create --name line-7 --role act --agents 'line-7/*'
+    """,
+    no_args_is_help=True,
+)
+File = Annotated[
+    Path,
+    typer.Option(
+        "--identities",
+        metavar="FILE",
+        envvar="SAFE_PSRL_SECURITY__IDENTITIES",
+        dir_okay=False,
+        help="The file that `safe-psrl serve --identities` has.",
+    ),
+]
+DEFAULT_FILE = Path("identities.toml")
+
+
+class RoleName(StrEnum):
+    """As in `safe_psrl_server.security.roles`, which is not imported for a help text."""
+
+    ACT = "act"
+    READ = "read"
+    ADMIN = "admin"
+
+
+@app.command("create")
+def create(
+    name: Annotated[str, typer.Option(metavar="NAME", help="Who it is for; may have several tokens.", show_default=False)],
+    role: Annotated[
+        list[RoleName],
+        typer.Option(
+            metavar="ROLE", help="act, to play; read, to look; admin, for everything. May be repeated.", show_default=False
+        ),
+    ],
+    agents: Annotated[
+        list[str],
+        typer.Option(metavar="PATTERN", help="Agents that it is for: 'site/*', '*'. May be repeated.", show_default=False),
+    ],
+    identities: File = DEFAULT_FILE,
+) -> None:
+    """Make a token, enter its hash into the file, and print it: this once, for it is kept nowhere.
+
+    Example: safe-psrl token create --name ops --role admin --agents '*' > ops.token
+    """
+    from safe_psrl_server.security.roles import Role  # noqa: PLC0415
+    from safe_psrl_server.security.token_file import create_token  # noqa: PLC0415
+
+    with _reported(identities):
+        typer.echo(create_token(identities, name, [Role(word) for word in role], agents))
+
+
+@app.command("list")
+def list_tokens(identities: File = DEFAULT_FILE, as_json: AsJson = False) -> None:
+    """Show who has tokens, and for what. The tokens themselves are kept nowhere.
+
+    Example: safe-psrl token list --identities identities.toml
+    """
+    from safe_psrl_server.security.token_file import read_identities  # noqa: PLC0415
+
+    with _reported(identities):
+        if not identities.exists():
+            leave(f"{identities}: there is no such file", USER_MISTAKE)
+        entries = read_identities(identities).token
+    rows = [entry.model_dump(mode="json", exclude={"sha256"}, exclude_none=True) for entry in entries]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2, sort_keys=True))
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
+
+    from safe_psrl_cli.agent_tables import table_of  # noqa: PLC0415
+
+    table = table_of("", "name", "id", "roles", "agents", "created")
+    for row in rows:
+        words = (row["name"], row["id"], ", ".join(row["roles"]), ", ".join(row["agents"]), row.get("created", ""))
+        table.add_row(*(escape(word) for word in words))
+    Console().print(table)
+
+
+@app.command("revoke")
+def revoke(
+    name: Annotated[str, typer.Argument(metavar="NAME|ID", help="All tokens of a name, or one by its id.", show_default=False)],
+    identities: File = DEFAULT_FILE,
+) -> None:
+    """Strike tokens out. Calls with them are refused from a second later on, and their streams end.
+
+    Example: safe-psrl token revoke line-7
+    """
+    from safe_psrl_server.security.token_file import revoke_tokens  # noqa: PLC0415
+
+    with _reported(identities):
+        count = revoke_tokens(identities, name)
+    if not count:
+        leave(f"{identities} has no token with the name or id {name!r}", USER_MISTAKE)
+    typer.echo(f"revoked {count} token{'s' if count > 1 else ''} of {name}")
+
+
+@contextmanager
+def _reported(file: Path) -> Iterator[None]:
+    from safe_psrl_server.security.identities import IdentitiesError  # noqa: PLC0415
+
+    try:
+        yield
+    except IdentitiesError as error:
+        leave(f"{file}: {error}", USER_MISTAKE)

@@ -1,0 +1,164 @@
+"""The interceptor at the door: who calls, whether they may, and whether it is too much. Services see only calls that passed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Self
+
+import grpc
+
+from safe_psrl_server.errors import PermissionDeniedError, ServiceError, UnavailableError
+from safe_psrl_server.refusals import Refusals
+from safe_psrl_server.security.authentication import Authentication
+from safe_psrl_server.security.caller import Caller, call_for, require
+from safe_psrl_server.security.identities import Identity
+from safe_psrl_server.security.quotas import Accounts
+from safe_psrl_server.security.roles import RULES, Rule, Scope
+
+Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
+Behaviour = Any  # what a handler calls: a coroutine function, or an async generator function if it streams its replies
+Handler = Any  # grpc.RpcMethodHandler, whose attributes the stubs leave out
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """Put inside the call counter, so that what it refuses is counted like any other call."""
+
+    def __init__(
+        self,
+        authentication: Authentication,
+        accounts: Accounts,
+        refusals: Refusals,
+        idle_seconds: float,
+        *,
+        open_reflection: bool = False,
+    ) -> None:
+        self.authentication = authentication
+        self.accounts = accounts
+        self.refusals = refusals
+        self.idle_seconds = idle_seconds
+        self._open_reflection = open_reflection
+        self._guarded: dict[str, tuple[Handler, Handler]] = {}  # as it was, as it is guarded
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        name: str = handler_call_details.method
+        known = self._guarded.get(name)
+        if known is not None and known[0] is handler:
+            return known[1]
+        guarded = _rebuilt(handler, _Method(self, self._rule(name), bool(handler.request_streaming)))
+        self._guarded[name] = handler, guarded
+        return guarded
+
+    def _rule(self, name: str) -> Rule | None:
+        rule = RULES.get(name)
+        if rule is not None and self._open_reflection and name.startswith("/grpc.reflection."):
+            return rule._replace(public=True)
+        return rule
+
+
+class _Method:
+    """One method's calls. `rule` is None for a method that nobody has thought about: it is refused."""
+
+    def __init__(self, guard: Guard, rule: Rule | None, request_streaming: bool) -> None:
+        self._guard = guard
+        self._rule = rule
+        self._request_streaming = request_streaming
+
+    @property
+    def is_public(self) -> bool:
+        return self._rule is not None and self._rule.public
+
+    def single(self, inner: Behaviour) -> Behaviour:
+        async def call(request: Any, context: Context) -> Any:
+            if self.is_public:
+                return await inner(request, context)
+            who, identity = await self._admitted(request, context)
+            try:
+                with self._guard.accounts.under_way(identity):
+                    return await inner(self._requests(request, who), context)
+            except ServiceError as error:  # of the guard: services answer theirs
+                await self._guard.refusals.abort(context, error)
+
+        return call
+
+    def streamed(self, inner: Behaviour) -> Behaviour:
+        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+            if self.is_public:
+                async with aclosing(inner(request, context)) as responses:
+                    async for response in responses:
+                        yield response
+                return
+            who, identity = await self._admitted(request, context)
+            try:
+                with self._guard.accounts.under_way(identity):
+                    async with aclosing(inner(self._requests(request, who), context)) as responses:
+                        async for response in responses:
+                            yield response
+            except ServiceError as error:
+                await self._guard.refusals.abort(context, error)
+
+        return call
+
+    async def _admitted(self, request: Any, context: Context) -> tuple[Caller, Identity]:
+        """Who calls; everything that runs for the call knows them from here on."""
+        try:
+            who = self._guard.authentication.caller(context)
+            identity = who.identity
+            self._guard.accounts.check_rate(identity)
+            self._check(identity, request)
+        except ServiceError as error:
+            await self._guard.refusals.abort(context, error)
+        call_for(who)
+        return who, identity
+
+    def _check(self, identity: Identity, request: Any) -> None:
+        if self._rule is None:
+            raise PermissionDeniedError("nobody may make this call")
+        if self._rule.role is not None:
+            require(identity, self._rule.role, request.agent if self._rule.scope is Scope.REQUEST else None)
+
+    def _requests(self, request: Any, who: Caller) -> Any:
+        return _Requests(request, who, self._guard) if self._request_streaming else request
+
+
+class _Requests:
+    """The messages of a client's stream: each counts as a call, and must not be long in coming.
+
+    Messages that come too fast are not refused but read later, so that the client's sending slows down.
+    """
+
+    def __init__(self, requests: AsyncIterator[Any], who: Caller, guard: Guard) -> None:
+        self._requests = requests  # counted ones, which are iterators
+        self._who = who
+        self._guard = guard
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            async with asyncio.timeout(self._guard.idle_seconds):
+                request = await self._requests.__anext__()
+        except TimeoutError:
+            idle = self._guard.idle_seconds
+            raise UnavailableError(f"nothing came for {idle:g} s; open another stream", "STREAM_IDLE") from None
+        while (seconds := self._guard.accounts.wait(self._who.identity)) > 0:  # noqa: ASYNC110  # only time helps
+            await asyncio.sleep(seconds)
+        return request
+
+
+def _rebuilt(handler: Handler, method: _Method) -> Handler:
+    make, inner = {
+        (False, False): (grpc.unary_unary_rpc_method_handler, handler.unary_unary),
+        (False, True): (grpc.unary_stream_rpc_method_handler, handler.unary_stream),
+        (True, False): (grpc.stream_unary_rpc_method_handler, handler.stream_unary),
+        (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
+    }[handler.request_streaming, handler.response_streaming]
+    behaviour = method.streamed(inner) if handler.response_streaming else method.single(inner)
+    return make(behaviour, handler.request_deserializer, handler.response_serializer)

@@ -1,0 +1,89 @@
+"""Copies of a data directory, taken while a server writes to it, and checked before they count.
+
+SQLite's online backup reads one state of the database, that of one commit, and keeps no writer waiting. A copy is a data
+directory itself, with a count of commits of its own: that of the original is ahead of it by the time that it is done.
+"""
+
+import asyncio
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import NamedTuple
+
+from safe_psrl_server.store.interface import DamagedStreamError, StoreError
+from safe_psrl_server.store.sqlite import FILE, SqliteStore
+from safe_psrl_server.store.witness import CommitWitness
+
+WITNESS = "commits"
+
+
+class Copied(NamedTuple):
+    """What is in a copy, all of it read back."""
+
+    agents: int
+    events: int  # after the agents' snapshots
+    commits: int
+    size: int  # bytes
+
+
+def copy_directory(source: Path, destination: Path) -> Copied:
+    """The database of `source` in the new directory `destination`, which is there as a whole or not at all.
+
+    Raises `StoreError` if there is nothing to copy, if `destination` exists, or if the copy is damaged as the original may be.
+    """
+    if not (source / FILE).is_file():
+        raise StoreError(f"{source} has no database {FILE}")
+    if destination.exists():
+        raise StoreError(f"{destination} exists already: choose a new directory")
+    partial = destination.with_name(destination.name + ".partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        commits = _copy_database(source / FILE, partial / FILE)
+        _note(partial / WITNESS, commits)
+        agents, events = asyncio.run(_read_back(partial))
+        (partial / "lock").unlink()
+        partial.rename(destination)
+    except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
+        raise StoreError(f"{source} cannot be copied to {destination}: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return Copied(agents, events, commits, (destination / FILE).stat().st_size)
+
+
+def _copy_database(source: Path, destination: Path) -> int:
+    """In one step, so in one transaction; read-only, so that the server's log is left to the server. Returns the commits."""
+    reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
+    writing = sqlite3.connect(destination)
+    try:
+        reading.backup(writing)
+        row = writing.execute("SELECT number FROM commits").fetchone()
+    finally:
+        writing.close()
+        reading.close()
+    if row is None or not isinstance(row[0], int):
+        raise StoreError(f"{source} has no count of commits")
+    return row[0]
+
+
+def _note(path: Path, commits: int) -> None:
+    witness = CommitWitness(path)
+    witness.check(commits)
+    witness.note(commits)
+    witness.close()
+
+
+async def _read_back(directory: Path) -> tuple[int, int]:
+    """Agents and events, every link and digest checked as a server's start does."""
+    store = SqliteStore(directory)
+    await store.open()
+    try:
+        names, events = await store.agents(), 0
+        for name in names:
+            try:
+                events += len((await store.load(name)).events)
+            except DamagedStreamError as error:
+                raise StoreError(f"agent {name} is damaged: {error}") from error
+    finally:
+        await store.close()
+    return len(names), events

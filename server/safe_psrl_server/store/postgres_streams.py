@@ -1,0 +1,114 @@
+"""Reading and shortening streams in PostgreSQL. Each function runs inside a transaction that has one view of the database."""
+
+from typing import Any, Final, NamedTuple
+
+from psycopg import AsyncConnection
+
+from safe_psrl_server.store.chain import BEGINNING, Link, followed, is_whole, snapshot_digest, transplanted
+from safe_psrl_server.store.interface import DamagedStreamError, StoredStream, StreamHead, VersionConflictError
+
+HEAD: Final = "SELECT version, link FROM safe_psrl_streams WHERE agent = %s"
+SNAPSHOTS: Final = "SELECT version, link, payload, digest FROM safe_psrl_snapshots WHERE agent = %s ORDER BY version DESC"
+EVENTS_FROM: Final = "SELECT version, payload, link FROM safe_psrl_events WHERE agent = %s AND version >= %s ORDER BY version"
+NAMES: Final = """
+    SELECT agent FROM safe_psrl_streams UNION SELECT agent FROM safe_psrl_events UNION SELECT agent FROM safe_psrl_snapshots
+"""
+ALL_HEADS: Final = """
+    SELECT stream.agent, stream.version, coalesce(max(snapshot.version), 0)
+    FROM safe_psrl_streams AS stream LEFT JOIN safe_psrl_snapshots AS snapshot ON snapshot.agent = stream.agent
+    GROUP BY stream.agent, stream.version
+"""
+SAVE_SNAPSHOT: Final = """
+    INSERT INTO safe_psrl_snapshots (agent, version, link, payload, digest) VALUES (%s, %s, %b, %b, %b)
+    ON CONFLICT (agent, version) DO UPDATE SET link = excluded.link, payload = excluded.payload, digest = excluded.digest
+"""
+NEW_STREAM: Final = """
+    INSERT INTO safe_psrl_streams (agent, version, link) VALUES (%s, %s, %b) ON CONFLICT (agent) DO NOTHING
+"""
+NEW_EVENTS: Final = """
+    INSERT INTO safe_psrl_events (agent, version, payload, link)
+    SELECT %s, event.* FROM unnest(%s::bigint[], %b::bytea[], %b::bytea[]) AS event
+"""
+
+Database = AsyncConnection[Any]
+
+
+class Loaded(NamedTuple):
+    """A stream, or the end of one, and where it ends."""
+
+    stream: StoredStream
+    head: Link
+
+
+async def names(db: Database) -> list[str]:
+    return sorted(agent for (agent,) in await _rows(db, NAMES))
+
+
+async def heads(db: Database) -> dict[str, StreamHead]:
+    return {agent: StreamHead(version, snapshot) for agent, version, snapshot in await _rows(db, ALL_HEADS)}
+
+
+async def load(db: Database, agent: str) -> Loaded:
+    """From the newest snapshot that is whole, every event up to the head, each one checked."""
+    found = await _rows(db, HEAD, agent)
+    snapshots = await _rows(db, SNAPSHOTS, agent)
+    whole = next((row for row in snapshots if is_whole(agent, row)), None)
+    start = Link(whole[0], whole[1]) if whole else BEGINNING
+    rows = await _rows(db, EVENTS_FROM, agent, start.version + 1)
+    if not found:
+        if snapshots or rows:
+            raise DamagedStreamError("its head is missing")
+        return Loaded(StoredStream(None, [], 0), BEGINNING)
+    head = Link(*found[0])
+    return Loaded(StoredStream(whole[2] if whole else None, followed(start, rows, head), head.version), head)
+
+
+async def load_tail(db: Database, agent: str, after: int, known: bytes | None) -> Loaded | None:
+    """The events after `after`, whose checksum was `known`; None if they are not all there, or belong to another history."""
+    found = await _rows(db, HEAD, agent)
+    rows = await _rows(db, EVENTS_FROM, agent, after)
+    start = BEGINNING
+    if after:
+        if not rows or rows[0][0] != after or known not in {None, rows[0][2]}:
+            return None
+        start, rows = Link(after, rows[0][2]), rows[1:]
+    head = Link(*found[0]) if found else BEGINNING
+    if head.version < after or (rows[0][0] if rows else head.version + 1) != after + 1:
+        return None
+    return Loaded(StoredStream(None, followed(start, rows, head), head.version), head)
+
+
+async def save_snapshot(db: Database, agent: str, version: int, snapshot: bytes) -> None:
+    """Two snapshots are kept. Events go only behind the older one, and only after it was read back whole."""
+    older = next((row for row in await _rows(db, SNAPSHOTS, agent) if is_whole(agent, row)), None)
+    if older is not None and older[0] >= version:
+        return
+    found = await _rows(db, "SELECT link FROM safe_psrl_events WHERE agent = %s AND version = %s", agent, version)
+    if not found:
+        raise DamagedStreamError(f"event {version}, of which a snapshot was taken, is missing")
+    await _write_snapshot(db, agent, Link(version, found[0][0]), snapshot)
+    if older is not None:
+        await db.execute("DELETE FROM safe_psrl_events WHERE agent = %s AND version <= %s", (agent, older[0]))
+        await db.execute("DELETE FROM safe_psrl_snapshots WHERE agent = %s AND version < %s", (agent, older[0]))
+
+
+async def restore(db: Database, agent: str, stream: StoredStream) -> None:
+    start, rows = transplanted(stream)
+    head = Link(rows[-1].version, rows[-1].link) if rows else start
+    made = await db.execute(NEW_STREAM, (agent, *head))
+    if not made.rowcount:
+        found = await _rows(db, HEAD, agent)
+        raise VersionConflictError(agent, 0, found[0][0] if found else 0)
+    if stream.snapshot is not None:
+        await _write_snapshot(db, agent, start, stream.snapshot)
+    if rows:
+        columns = ([row.version for row in rows], [row.payload for row in rows], [row.link for row in rows])
+        await db.execute(NEW_EVENTS, (agent, *columns))
+
+
+async def _write_snapshot(db: Database, agent: str, at: Link, snapshot: bytes) -> None:
+    await db.execute(SAVE_SNAPSHOT, (agent, *at, snapshot, snapshot_digest(agent, at.version, at.link, snapshot)))
+
+
+async def _rows(db: Database, query: str, *values: object) -> list[Any]:
+    return await (await db.execute(query, values)).fetchall()

@@ -1,0 +1,175 @@
+"""Tokens and certificates from the client library and from the command."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safe_psrl_client import (
+    AsyncClient,
+    Client,
+    InvalidCredentialsError,
+    PermissionDeniedError,
+    RemoteAgent,
+    UnauthenticatedError,
+    tls_credentials,
+)
+from safe_psrl_client.credentials import is_local
+from safe_psrl_server.embedded import EmbeddedServer
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    """`safe-psrl`, with nothing of ours in its environment but what is given."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SAFE_PSRL_")}
+
+    def run(*arguments: str | Path, **variables: str | Path) -> subprocess.CompletedProcess[str]:
+        environment = clean | {name: str(value) for name, value in variables.items()}
+        return subprocess.run(
+            [Path(sys.executable).parent / "safe-psrl", *map(str, arguments)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("mode", ["step", "stream", "local"])
+def test_an_agent_plays_with_a_token(guarded: Any, mode: Any) -> None:
+    with (
+        Client(guarded.target, token=guarded.tokens["act"]) as client,
+        RemoteAgent(client, "site/a", mode, abandon_open=True) as agent,
+    ):
+        assert agent.begin(0) >= 0
+
+
+def test_every_call_carries_the_token(guarded: Any) -> None:
+    with Client(guarded.target, token=guarded.tokens["admin"]) as client:
+        export = client.export_agent("site/b")
+        client.import_agent("site/copy", export)
+        assert next(iter(client.watch_agents())).agents
+        assert client.verify_agent("site/copy").ok
+        client.delete_agent("site/copy")
+    with Client(guarded.target) as nobody, pytest.raises(UnauthenticatedError):
+        nobody.get_agent("site/b")
+
+
+async def test_so_it_is_with_asyncio(guarded: Any) -> None:
+    async with AsyncClient(guarded.target, token=guarded.tokens["read"]) as client:
+        assert (await client.get_agent("site/b")).status.agent == "site/b"
+        replies = client.watch_agents()
+        assert [status.agent for status in (await anext(replies)).agents] == ["site/a", "site/b"]
+        await replies.aclose()
+        assert await client.export_agent("site/b")
+        with pytest.raises(PermissionDeniedError):
+            await client.pause_agent("site/b")
+
+
+@pytest.mark.parametrize(
+    "target", ["example.org:50551", "192.0.2.1:50551", "[2001:db8::1]:1", "dns:///example.org:1", "127.0.0.1.example.org:1"]
+)
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+async def test_a_token_does_not_leave_the_machine_in_plain_text(target: str, kind: Any) -> None:
+    with pytest.raises(InvalidCredentialsError, match="plain text"):
+        kind(target, token="spsrl_00000000_x")  # noqa: S106  # not one
+
+
+@pytest.mark.parametrize("target", ["127.0.0.1:1", "127.8.8.8:1", "localhost:1", "[::1]:1", "unix:/tmp/s", "ipv4:127.0.0.1:1"])
+def test_to_this_machine_it_may(target: str) -> None:
+    assert is_local(target)
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\n", "ü", "x" * 5000])
+def test_what_is_no_token_is_refused_before_it_is_sent(token: str) -> None:
+    with pytest.raises(InvalidCredentialsError):
+        Client("127.0.0.1:1", token=token)
+
+
+def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidCredentialsError, match="nowhere"):
+        tls_credentials(tmp_path / "nowhere")
+    with pytest.raises(InvalidCredentialsError, match="needs its key"):
+        tls_credentials(certificate=tmp_path / "a")
+
+
+def test_the_command_takes_a_token_from_a_file_or_the_environment(guarded: Any, command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(guarded.tokens["read"] + "\n")
+    listing = ("agent", "list", "--json", "--target", guarded.target)
+    for ended in (
+        command(*listing, "--token-file", file),
+        command(*listing, SAFE_PSRL_TOKEN_FILE=file),
+        command(*listing, SAFE_PSRL_TOKEN=guarded.tokens["read"]),
+    ):
+        assert ended.returncode == 0, ended.stderr
+        assert "site/a" in ended.stdout
+        assert "other/a" not in ended.stdout
+    played = command(
+        *("simulate", "inventory", "--agent", "site/a", "--episodes", "2", "--target", guarded.target),
+        SAFE_PSRL_TOKEN=guarded.tokens["admin"],
+    )
+    assert played.returncode == 0, played.stderr
+
+
+def test_its_mistakes_are_one_line(guarded: Any, command: Command, tmp_path: Path) -> None:
+    listing = ("agent", "list", "--target", guarded.target)
+    for ended, hint in (
+        (command(*listing), "--token-file"),
+        (command(*listing, SAFE_PSRL_TOKEN="spsrl_00000000_x"), "not valid"),  # noqa: S106  # not one
+        (command(*listing, SAFE_PSRL_TOKEN=guarded.tokens["act"]), "has not the role read"),
+        (command(*listing, "--token-file", tmp_path / "nowhere"), "nowhere"),
+        (command("agent", "list", "--target", "192.0.2.1:1", SAFE_PSRL_TOKEN=guarded.tokens["read"]), "plain text"),
+        (command(*listing, "--tls-cert", tmp_path / "nowhere"), "needs its key"),
+    ):
+        assert ended.returncode == 2, ended
+        assert ended.stderr.startswith("safe-psrl: ")
+        assert ended.stderr.count("\n") == 1
+        assert hint in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("token",), ("token", "create"), ("token", "list"), ("token", "revoke"), ("serve",), ("agent", "list")],
+    ids=" ".join,
+)
+def test_the_commands_explain_themselves_with_an_example(command: Command, words: tuple[str, ...]) -> None:
+    ended = command(*words, "--help", COLUMNS="80", TERMINAL_WIDTH="80")
+    assert ended.returncode == 0
+    assert f"safe-psrl {' '.join(words)}" in ended.stdout.partition("Example")[2]
+    assert max(len(line) for line in ended.stdout.splitlines()) <= 80
+
+
+@pytest.fixture
+def closed(make_authority: Any, identities: Any) -> Iterator[dict[str, Any]]:
+    """A server with TLS and tokens."""
+    file, tokens = identities
+    authority = make_authority("authority")
+    certificate, key = authority.sign("server", "IP:127.0.0.1")
+    security = {"certificate": certificate, "key": key, "identities": file}
+    with EmbeddedServer(security=security) as server:
+        yield {"target": server.target, "ca": authority.certificate, "tokens": tokens, "file": file}
+
+
+def test_the_whole_way_with_tls_and_a_token_that_the_command_made(closed: dict[str, Any], command: Command) -> None:
+    made = command(*("token", "create", "--name", "ops", "--role", "admin", "--agents", "*", "--identities", closed["file"]))
+    assert made.returncode == 0, made.stderr
+    secrets = {"SAFE_PSRL_TOKEN": made.stdout.strip(), "SAFE_PSRL_TLS_CA": closed["ca"], "SAFE_PSRL_TARGET": closed["target"]}
+    ended = command("agent", "create", "site/x", "--preset", "inventory", "--wait", "20", **secrets)
+    for _ in range(100):
+        if ended.returncode == 0 or "not valid" not in ended.stderr:  # the server looks at the file once a second
+            break
+        ended = command("agent", "create", "site/x", "--preset", "inventory", **secrets)
+    assert ended.returncode == 0, ended.stderr
+    assert "ops" in command("token", "list", "--identities", closed["file"]).stdout
+    assert command("token", "revoke", "ops", "--identities", closed["file"]).returncode == 0
+    assert command("token", "revoke", "ops", "--identities", closed["file"]).returncode == 2

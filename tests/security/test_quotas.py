@@ -1,0 +1,228 @@
+"""How much one identity gets, and that nobody holds the server by being slow."""
+
+import queue
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from safe_psrl.presets import preset
+from safe_psrl_client import Client, RemoteAgent, ResourceExhaustedError
+from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
+from safe_psrl_server.config import Quotas
+from safe_psrl_server.conversion import cmdp_to_message, table_entries
+from safe_psrl_server.embedded import EmbeddedServer
+from safe_psrl_server.errors import LimitExceededError
+from safe_psrl_server.security.identities import Identity
+from safe_psrl_server.security.quotas import Accounts
+from safe_psrl_server.security.roles import Role
+from safe_psrl_server.security.token_file import create_token
+
+Code = grpc.StatusCode
+AGENTS = [{"name": "a", "preset": "inventory"}]
+
+
+def identity(name: str = "x", **limits: Any) -> Identity:
+    return Identity(name=name, roles=[Role.ACT], agents=["*"], **limits)
+
+
+def test_a_rate_is_an_average_with_bursts() -> None:
+    now = [0.0]
+    accounts = Accounts(Quotas(calls_per_second=10, burst_seconds=0.5), lambda: now[0])
+    assert [accounts.wait(identity()) == 0 for _ in range(7)] == [True] * 5 + [False] * 2
+    assert accounts.wait(identity()) == pytest.approx(0.1)
+    assert accounts.wait(identity("another")) == 0
+    now[0] = 0.1
+    assert [accounts.wait(identity()) == 0 for _ in range(2)] == [True, False]
+    now[0] = 100.0
+    assert sum(accounts.wait(identity()) == 0 for _ in range(20)) == 5
+
+
+def test_an_entry_of_ones_own_outdoes_the_general_one() -> None:
+    accounts = Accounts(Quotas(calls_per_second=1, burst_seconds=1, concurrent_calls=1), lambda: 0.0)
+    assert sum(accounts.wait(identity(calls_per_second=50)) == 0 for _ in range(100)) == 50
+    with accounts.under_way(identity(concurrent_calls=2)), accounts.under_way(identity(concurrent_calls=2)):
+        with pytest.raises(LimitExceededError), accounts.under_way(identity(concurrent_calls=2)):
+            pass
+        with accounts.under_way(identity("another")):
+            pass
+    with accounts.under_way(identity()):
+        pass
+
+
+def test_without_quotas_there_is_no_end() -> None:
+    accounts = Accounts(Quotas(), lambda: 0.0)
+    assert not any(accounts.wait(identity()) for _ in range(10_000))
+
+
+def test_too_many_calls_are_refused_with_the_time_to_wait(refusal: Callable[..., Any]) -> None:
+    """Health is always answered. The client library waits by itself."""
+    quotas = {"calls_per_second": 5.0, "burst_seconds": 1.0}
+    with EmbeddedServer(quotas=quotas, agents=AGENTS) as server, grpc.insecure_channel(server.target) as channel:
+        stub = admin_pb2_grpc.AdminServiceStub(channel)
+
+        def until_refused() -> None:
+            for _ in range(1000):
+                stub.ListAgents(admin_pb2.ListAgentsRequest(), timeout=20)
+
+        refused = refusal(until_refused)
+        assert (refused.code, refused.reason) == (Code.RESOURCE_EXHAUSTED, "RATE_LIMITED")
+        assert 0 < refused.retry_seconds <= 0.2
+        health = channel.unary_unary("/grpc.health.v1.Health/Check")
+        for _ in range(20):
+            health(b"", timeout=20)
+        with Client(server.target) as client, RemoteAgent(client, "a", abandon_open=True) as agent:
+            for _ in range(3):
+                agent.begin(0)
+
+
+def test_messages_of_a_stream_are_slowed_down_not_refused() -> None:
+    """Thirty messages at fifty a second, ten of them at once: none fails, and they take their time."""
+    quotas = {"calls_per_second": 50.0, "burst_seconds": 0.2}
+    with EmbeddedServer(quotas=quotas, agents=AGENTS) as server, grpc.insecure_channel(server.target) as channel:
+        start = control_pb2.StartEpisodeRequest(agent="a", abandon_open=True)
+        messages = [control_pb2.StepStreamRequest(tag=tag, start_episode=start) for tag in range(30)]
+        began = time.monotonic()
+        replies = list(control_pb2_grpc.ControlServiceStub(channel).StepStream(iter(messages), timeout=30))
+        took = time.monotonic() - began
+    assert [reply.WhichOneof("outcome") for reply in replies] == ["start_episode"] * 30
+    assert took > 0.35
+
+
+def test_calls_at_once_are_limited_for_each_identity(tmp_path: Path, refusal: Callable[..., Any]) -> None:
+    """A watch is one. When it ends, there is room again."""
+    file = tmp_path / "identities.toml"
+    tokens = [create_token(file, name, [Role.READ], ["*"]) for name in ("one", "two")]
+    metadata = [(("authorization", f"Bearer {token}"),) for token in tokens]
+    settings: dict[str, Any] = {"security": {"identities": file}, "quotas": {"concurrent_calls": 1}}
+    with EmbeddedServer(**settings) as server, grpc.insecure_channel(server.target) as channel:
+        stub = admin_pb2_grpc.AdminServiceStub(channel)
+        watch = stub.WatchAgents(admin_pb2.WatchAgentsRequest(interval_seconds=0.1), metadata=metadata[0], timeout=60)
+        next(watch)
+
+        def listed(who: int) -> admin_pb2.ListAgentsResponse:
+            return stub.ListAgents(admin_pb2.ListAgentsRequest(), metadata=metadata[who], timeout=20)
+
+        refused = refusal(lambda: listed(0))
+        assert (refused.code, refused.reason) == (Code.RESOURCE_EXHAUSTED, "TOO_MANY_CALLS")
+        assert refused.retry_seconds
+        listed(1)
+        watch.cancel()
+        until = time.monotonic() + 20
+        while True:
+            try:
+                listed(0)
+                break
+            except grpc.RpcError:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+
+
+def test_an_identity_has_so_many_agents_and_no_more(tmp_path: Path) -> None:
+    """Counted among those that it may administer; what exists already may be created again; import is no way round."""
+    file = tmp_path / "identities.toml"
+    token = create_token(file, "site", [Role.ADMIN], ["site/*"])
+    every = create_token(file, "every", [Role.ADMIN], ["*"])
+    file.write_text(file.read_text().replace('name = "site"\n', 'name = "site"\nmax_agents = 2\n'))
+    with (
+        EmbeddedServer(security={"identities": file}) as server,
+        Client(server.target, token=token) as client,
+        Client(server.target, token=every) as operator,
+    ):
+        operator.create_agent("other/a", "inventory")
+        for name in ("site/a", "site/b", "site/b"):
+            client.create_agent(name, "inventory")
+        for creation in (
+            lambda: client.create_agent("site/c", "inventory"),
+            lambda: client.import_agent("site/c", client.export_agent("site/a")),
+        ):
+            with pytest.raises(ResourceExhaustedError) as caught:
+                creation()
+            assert caught.value.reason == "AGENT_QUOTA"
+        client.delete_agent("site/a")
+        client.create_agent("site/c", "inventory")
+        operator.create_agent("site/d", "inventory")
+
+
+def test_all_agents_together_have_so_much_memory_and_no_more() -> None:
+    """Measured by their tables. What is deleted makes room."""
+    limits = {"max_total_table_entries": 2 * table_entries(cmdp_to_message(preset("inventory")))}
+    with EmbeddedServer(limits=limits) as server, Client(server.target) as client:
+        for name in ("a", "b", "b"):
+            client.create_agent(name, "inventory")
+        export = client.export_agent("a")
+        for creation in (lambda: client.create_agent("c", "inventory"), lambda: client.import_agent("c", export)):
+            with pytest.raises(ResourceExhaustedError) as caught:
+                creation()
+            assert caught.value.reason == "MEMORY_QUOTA"
+        client.delete_agent("a")
+        client.import_agent("c", export)
+
+
+@pytest.mark.parametrize("method", ["StepStream", "ImportAgent"])
+def test_a_stream_that_says_nothing_is_ended(method: str, refusal: Callable[..., Any]) -> None:
+    with (
+        EmbeddedServer(limits={"stream_idle_seconds": 0.3}, agents=AGENTS) as server,
+        grpc.insecure_channel(server.target) as channel,
+    ):
+        messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        if method == "StepStream":
+            call = control_pb2_grpc.ControlServiceStub(channel).StepStream(iter(messages.get, None), timeout=30)
+            messages.put(control_pb2.StepStreamRequest(start_episode={"agent": "a"}))
+            assert next(call).start_episode.episode == 1
+            refused = refusal(lambda: list(call))
+        else:
+            messages.put(admin_pb2.ImportAgentRequest(agent="b"))
+            stub = admin_pb2_grpc.AdminServiceStub(channel)
+            refused = refusal(lambda: stub.ImportAgent(iter(messages.get, None), timeout=30))
+        messages.put(None)
+        assert (refused.code, refused.reason) == (Code.UNAVAILABLE, "STREAM_IDLE")
+
+
+def test_an_old_connection_makes_way_and_play_goes_on() -> None:
+    """A watch on it is cut after the grace; an agent that plays does not notice."""
+    limits = {"max_connection_age_seconds": 0.5, "connection_grace_seconds": 0.5}
+    with (
+        EmbeddedServer(limits=limits, agents=AGENTS) as server,
+        Client(server.target) as client,
+        grpc.insecure_channel(server.target) as channel,
+    ):
+        watch = admin_pb2_grpc.AdminServiceStub(channel).WatchAgents(admin_pb2.WatchAgentsRequest(), timeout=30)
+        with RemoteAgent(client, "a", abandon_open=True) as agent:
+            until = time.monotonic() + 3
+            while time.monotonic() < until:
+                agent.begin(0)
+        with pytest.raises(grpc.RpcError) as caught:
+            list(watch)
+        assert caught.value.code() is Code.UNAVAILABLE
+
+
+@pytest.fixture
+def silent(server: EmbeddedServer) -> Iterator[list[socket.socket]]:
+    """Connections that never say a word of HTTP/2."""
+    host, _, port = server.target.rpartition(":")
+    sockets = [socket.create_connection((host, int(port))) for _ in range(200)]
+    yield sockets
+    for end in sockets:
+        end.close()
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer(agents=AGENTS) as server:
+        yield server
+
+
+@pytest.mark.slow
+def test_connections_that_never_speak_are_hung_up_on(server: EmbeddedServer, silent: list[socket.socket]) -> None:
+    """While they are there, others are answered."""
+    with Client(server.target) as client:
+        assert client.get_agent("a").status.agent == "a"
+    for end in silent:
+        end.settimeout(20)
+        while end.recv(4096):
+            pass

@@ -1,0 +1,114 @@
+"""The flags of `safe-psrl serve` that are about security, as a user gives them."""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safe_psrl_client import Client, UnauthenticatedError, tls_credentials
+
+COMMAND = [sys.executable, "-m", "safe_psrl_cli.main", "serve"]
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("SAFE_PSRL_")}
+
+
+def test_flags_go_into_the_section_and_leave_the_rest_of_it(tmp_path: Path) -> None:
+    (tmp_path / "serve.toml").write_text('[security]\nopen_metrics = false\nkey = "of-the-file"\n')
+    flags = ["--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a", "--identities", "i", "--insecure"]
+    environment = CLEAN | {"SAFE_PSRL_SECURITY__OPEN_REFLECTION": "true"}
+    done = subprocess.run(
+        [*COMMAND, "--config", tmp_path / "serve.toml", *flags, "--print-config"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert tomllib.loads(done.stdout)["security"] == {
+        "certificate": "c",
+        "key": "k",
+        "client_ca": "a",
+        "identities": "i",
+        "insecure": True,
+        "open_reflection": True,
+        "open_metrics": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--listen", "0.0.0.0:0"], "--insecure"),
+        (["--tls-cert", "nowhere.pem", "--tls-key", "nowhere.key"], "nowhere.pem"),
+        (["--tls-cert", "nowhere.pem"], "needs a key"),
+        (["--identities", "nowhere.toml"], "nowhere.toml"),
+    ],
+)
+def test_what_cannot_be_used_ends_the_command_in_one_line(tmp_path: Path, flags: list[str], message: str) -> None:
+    done = subprocess.run(
+        [*COMMAND, "--store", "memory:", "--metrics", "", *flags],
+        cwd=tmp_path,
+        env=CLEAN,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("safe-psrl: ")
+    assert message in line
+
+
+@pytest.mark.slow
+def test_a_process_with_tls_and_tokens_serves_and_leaves(make_authority: Any, identities: Any, tmp_path: Path) -> None:
+    file, tokens = identities
+    authority = make_authority("authority")
+    certificate, key = authority.sign("server", "IP:127.0.0.1")
+    port, http_port = free_port(), free_port()
+    flags = ["--listen", f"127.0.0.1:{port}", "--metrics", f"127.0.0.1:{http_port}", "--store", "memory:"]
+    flags += ["--tls-cert", certificate, "--tls-key", key, "--identities", file]
+    with (tmp_path / "log").open("w") as log, subprocess.Popen([*COMMAND, *flags], env=CLEAN, stderr=log) as process:
+        try:
+            until_healthy(http_port, process)
+            credentials = tls_credentials(authority.certificate)
+            with Client(f"127.0.0.1:{port}", credentials=credentials, token=tokens["admin"]) as client:
+                client.create_agent("site/a", "inventory")
+                assert [status.agent for status in client.list_agents()] == ["site/a"]
+            with Client(f"127.0.0.1:{port}", credentials=credentials) as nobody, pytest.raises(UnauthenticatedError):
+                nobody.get_agent("site/a")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+    text = (tmp_path / "log").read_text()
+    assert "identity=admin" in text
+    assert not [token for token in tokens.values() if token in text]
+
+
+def until_healthy(port: int, process: "subprocess.Popen[bytes]") -> None:
+    until = time.monotonic() + 180
+    while True:
+        assert process.poll() is None
+        assert time.monotonic() < until
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+        try:
+            connection.request("GET", "/healthz")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
