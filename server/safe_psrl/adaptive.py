@@ -2,7 +2,8 @@
 
 At the start of an episode, on the sampled kernel p_k:
 
-1. plan exactly at the budget tau; sigma is the posterior's standard deviation of that plan's cost (`uncertainty`);
+1. plan exactly at the budget tau; sigma is the posterior's standard deviation of that plan's cost (`uncertainty`), rows being
+   smoothed by confidence^2 observations;
 2. epsilon_k = min(confidence * sigma, 0.9 tau);
 3. plan exactly at the budget tau - epsilon_k (of least cost if that cannot be kept), and play it: a randomised policy.
 
@@ -19,7 +20,7 @@ from safe_psrl.planning import Floats, Policy, evaluate_randomised
 from safe_psrl.schedule import dual_scale_at
 from safe_psrl.spec import CmdpSpec
 from safe_psrl.streams import ACTIONS, restart
-from safe_psrl.uncertainty import cost_deviation, posterior_mean
+from safe_psrl.uncertainty import cost_deviation, smoothed_mean
 
 LARGEST_SHARE = 0.9  # of the budget, that pessimism may take
 
@@ -44,7 +45,7 @@ def begin_adaptive_episode(
     draws, satisfied = draw_satisfiable_kernel(generator, words, problem, signals, seed, k, counts, draft)
     solve_cmdp(draft.p, signals, problem.available, problem.initial, tau, draft.probabilities)
     mean, weight = np.empty(problem.prior.shape), np.empty(problem.prior.shape[:3])
-    posterior_mean(problem.prior, counts, mean, weight)
+    smoothed_mean(problem.prior, counts, problem.confidence**2, mean, weight)
     sigma = cost_deviation(mean, weight, signals[1], draft.probabilities, problem.initial, cost_visits)
     draft.pessimism[0] = min(problem.confidence * sigma, LARGEST_SHARE * tau)
     solve_cmdp(draft.p, signals, problem.available, problem.initial, tau - draft.pessimism[0], draft.probabilities)
@@ -106,7 +107,7 @@ def begin_adaptive_with_several(
     signals, tau = spec.signals, spec.cost_budgets
     draws, satisfied = draw_satisfiable_kernel(generator, words, problem, signals, seed, k, counts, draft)
     mean, weight = np.empty(problem.prior.shape), np.empty(problem.prior.shape[:3])
-    posterior_mean(problem.prior, counts, mean, weight)
+    smoothed_mean(problem.prior, counts, problem.confidence**2, mean, weight)
 
     def plan(budgets: Floats) -> None:
         draft.probabilities[:] = safest_occupancy(spec, draft.p, budgets)

@@ -6,6 +6,9 @@ G(s,a,.) = sum_h occ_h(s,a) Vc_{h+1}(.) times the change, and the row's covarian
     sigma^2 = sum_{s,a} Var_{s' ~ m(.|s,a)}[G(s,a,s')] / (w(s,a) + 1)
 
 with the occupancy and the cost-to-go of the policy under m: one pass forward, one backward.
+
+A row that was seen a few times has a small variance only because the rare was not seen yet. So rows are taken with some more
+observations, spread evenly over their support (as Agresti and Coull do for a proportion); w stays what it is.
 """
 
 import math
@@ -20,20 +23,21 @@ LARGEST_VARIANCE = 0.25  # of a signal in [0, 1]
 
 
 @compiled
-def posterior_mean(prior: Floats, counts: NDArray[np.int64], mean: Floats, weight: Floats) -> None:
-    """Write the mean rows [L, S, A, S] and their total weights [L, S, A]."""
+def smoothed_mean(prior: Floats, counts: NDArray[np.int64], smoothing: float, mean: Floats, weight: Floats) -> None:
+    """Write the mean rows [L, S, A, S], each with `smoothing` more observations, and their weights without [L, S, A]."""
     steps, num_states, num_actions, _ = prior.shape
     for h in range(steps):
         for s in range(num_states):
             for a in range(num_actions):
-                total = 0.0
+                support, total = 0, 0.0
                 for t in range(num_states):
-                    mean[h, s, a, t] = prior[h, s, a, t] + counts[h, s, a, t]
-                    total += mean[h, s, a, t]
+                    support += prior[h, s, a, t] > 0.0
+                    total += prior[h, s, a, t] + counts[h, s, a, t]
                 weight[h, s, a] = total
-                if total > 0.0:
-                    for t in range(num_states):
-                        mean[h, s, a, t] /= total
+                for t in range(num_states):
+                    even = smoothing / support if prior[h, s, a, t] > 0.0 else 0.0
+                    known = prior[h, s, a, t] + counts[h, s, a, t]
+                    mean[h, s, a, t] = (known + even) / (total + smoothing) if total > 0.0 else 0.0
 
 
 @compiled

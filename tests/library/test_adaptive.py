@@ -25,7 +25,7 @@ from safe_psrl.learner import AgentState, Plan
 from safe_psrl.optimum import Optimum
 from safe_psrl.posterior import draw_kernel
 from safe_psrl.streams import POSTERIOR, stream_of
-from safe_psrl.uncertainty import cost_deviation, posterior_mean
+from safe_psrl.uncertainty import cost_deviation, smoothed_mean
 from safe_psrl_experiments.runs import Job, run_job
 from safe_psrl_testbed import TabularEnvironment, scenario_named
 from safe_psrl_testbed.kernels import KERNELS
@@ -108,7 +108,7 @@ def test_options_go_through_documents(options: SafePsrlOptions) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_plans_are_the_exact_optimum_of_the_sample_within_the_tightened_budget(name: str, named_case: Callable) -> None:
-    """epsilon_k = min(z sigma, 0.9 tau), sigma of the sample's optimum at tau; then the optimum at tau - epsilon_k."""
+    """epsilon_k = min(z sigma, 0.9 tau), sigma that of the sample's optimum at tau; then the optimum at tau - epsilon_k."""
     spec, p = named_case(name)
     learner = SafePsrl(spec, ONE_DRAW, seed=3)
     run = SimulatedRun(learner, p, environment_seed=4)
@@ -119,7 +119,7 @@ def test_plans_are_the_exact_optimum_of_the_sample_within_the_tightened_budget(n
         _, plan = learner.start_episode(run.state)
         sample, mean, weight = np.empty(counts.shape), np.empty(counts.shape), np.empty(counts.shape[:3])
         draw_kernel(stream_of(3, plan.episode, POSTERIOR), spec.dirichlet_prior, counts, sample)
-        posterior_mean(spec.dirichlet_prior, counts, mean, weight)
+        smoothed_mean(spec.dirichlet_prior, counts, 2.0**2, mean, weight)
         loose = best_or_least(spec, sample, tau)[1].policy
         sigma = cost_deviation(mean, weight, spec.signals[1], loose, spec.initial_distribution, none)
         assert plan.pessimism[0] == pytest.approx(min(2 * sigma, 0.9 * tau), rel=1e-9)

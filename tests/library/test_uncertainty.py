@@ -12,8 +12,8 @@ from safe_psrl.uncertainty import (
     cost_deviation,
     costs_to_go,
     learned_cost_variance,
-    posterior_mean,
     randomised_occupancy,
+    smoothed_mean,
 )
 
 VARIANTS = [{}, {"masked": True}, {"step_signals": True}, {"per_step": True, "step_signals": True}]
@@ -37,7 +37,7 @@ def random_counts(spec: CmdpSpec, p: np.ndarray, size: int, seed: int) -> np.nda
 
 def mean_of(spec: CmdpSpec, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean, weight = np.empty(counts.shape), np.empty(counts.shape[:3])
-    posterior_mean(spec.dirichlet_prior, counts, mean, weight)
+    smoothed_mean(spec.dirichlet_prior, counts, 0.0, mean, weight)
     return mean, weight
 
 
@@ -77,7 +77,7 @@ def test_sigma_of_one_row_by_hand() -> None:
     counts = np.zeros(prior.shape, np.int64)
     counts[0, 0, 0] = [0, 3, 5]
     mean, weight = np.empty(prior.shape), np.empty(prior.shape[:3])
-    posterior_mean(prior, counts, mean, weight)
+    smoothed_mean(prior, counts, 0.0, mean, weight)
     start, none = np.array([1.0, 0.0, 0.0]), np.zeros((0, 3, 1), np.int64)
     share = 3.5 / 9
     found = cost_deviation(mean, weight, cost[None], np.ones((2, 3, 1)), start, none)
@@ -177,9 +177,19 @@ def test_a_row_without_next_states_stays_0() -> None:
     """An unavailable action may have none."""
     prior, counts = np.array([[[[0.1, 0.3], [0.0, 0.0]]] * 2]), np.zeros((1, 2, 2, 2), np.int64)
     mean, weight = np.empty(prior.shape), np.empty(prior.shape[:3])
-    posterior_mean(prior, counts, mean, weight)
+    smoothed_mean(prior, counts, 0.0, mean, weight)
     assert mean[0, 0].tolist() == [[pytest.approx(0.25), pytest.approx(0.75)], [0.0, 0.0]]
     assert weight[0, 0].tolist() == [pytest.approx(0.4), 0.0]
+
+
+def test_smoothing_adds_observations_spread_over_the_support() -> None:
+    """Of the mean only: a row is not better known for it. What cannot happen stays so."""
+    prior, counts = np.array([[[[0.5, 0.5, 0.0], [0.0, 0.0, 0.0]]] * 3]), np.zeros((1, 3, 2, 3), np.int64)
+    counts[0, :, 0] = [9, 0, 0]
+    mean, weight = np.empty(prior.shape), np.empty(prior.shape[:3])
+    smoothed_mean(prior, counts, 6.0, mean, weight)
+    assert mean[0, 0].tolist() == [[pytest.approx(12.5 / 16), pytest.approx(3.5 / 16), 0.0], [0.0, 0.0, 0.0]]
+    assert weight[0, 0].tolist() == [10.0, 0.0]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
