@@ -1,9 +1,7 @@
 """A real Prometheus: finding or installing it, and running it on the product's own configuration with time sped up."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import urllib.error
 import urllib.parse
@@ -11,7 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-import pytest
+from debian import program
 from server_process import free_port, wait_until
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
@@ -34,22 +32,7 @@ class Tools(NamedTuple):
 
 def find_tools() -> Tools:
     """Skips the test, with the reason, where there is no Prometheus and none can be installed."""
-    if not (shutil.which("prometheus") and shutil.which("promtool")):
-        _install()
-    prometheus, promtool = shutil.which("prometheus"), shutil.which("promtool")
-    if prometheus is None or promtool is None:
-        pytest.skip("needs Debian's package `prometheus`: apt-get install prometheus")
-    return Tools(prometheus, promtool)
-
-
-def _install() -> None:
-    apt = shutil.which("apt-get")
-    if apt is None or os.geteuid() != 0:
-        return
-    patient = [apt, "-o", "DPkg::Lock::Timeout=300", "--quiet"]
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # asks nothing, starts no service
-    for command in (["update"], ["install", "--yes", "--no-install-recommends", "prometheus"]):
-        subprocess.run([*patient, *command], env=quiet, check=False, capture_output=True, timeout=250)
+    return Tools(program("prometheus", "prometheus"), program("promtool", "prometheus"))
 
 
 def sped_up(text: str) -> str:
