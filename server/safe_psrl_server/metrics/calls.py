@@ -2,16 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Final, Self
 
 import grpc
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
-Behaviour = Any  # what a handler calls: a coroutine function, or an async generator function if it streams its replies
-Handler = Any  # grpc.RpcMethodHandler, whose attributes the stubs leave out
+from safe_psrl_server.interception import Behaviour, Context, Handler, WrappingInterceptor, rebuilt
 
 LABELS: Final = ("grpc_type", "grpc_service", "grpc_method")
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -64,33 +62,21 @@ class _Families:
         )
 
 
-class CallCounter(grpc.aio.ServerInterceptor):
+class CallCounter(WrappingInterceptor):
     """Counts every call of async handlers. A method has labels only if somebody handles it; all others share one set."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
         self._families = _Families(registry)
         self._methods: dict[str, _Method] = {}
-        self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # as it was, as it is counted
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        handler = await continuation(handler_call_details)
-        name: str = handler_call_details.method
-        known = self._wrapped.get(name)
-        if known is not None and known[0] is handler:
-            return known[1]
-        if handler is None:
-            self._count_unknown()
-            return None
-        wrapped = _counted(handler, self._method(name, _type_of(handler)))
-        self._wrapped[name] = handler, wrapped
-        return wrapped
+    def wrap(self, method: str, handler: Handler) -> Handler:
+        counted, streams = self._method(method, _type_of(handler)), bool(handler.request_streaming)
+        return rebuilt(
+            handler, lambda inner: _single(inner, counted, streams), lambda inner: _streamed(inner, counted, streams)
+        )
 
-    def _count_unknown(self) -> None:
-        """gRPC itself answers such a call."""
+    def meet_unknown(self) -> None:
         unknown = self._method(f"/{UNKNOWN}/{UNKNOWN}", "unary")
         unknown.end(unknown.begin(), grpc.StatusCode.UNIMPLEMENTED)
 
@@ -124,18 +110,6 @@ def _type_of(handler: Handler) -> str:
     if handler.request_streaming:
         return "bidi_stream" if handler.response_streaming else "client_stream"
     return "server_stream" if handler.response_streaming else "unary"
-
-
-def _counted(handler: Handler, method: _Method) -> Handler:
-    make, inner = {
-        (False, False): (grpc.unary_unary_rpc_method_handler, handler.unary_unary),
-        (False, True): (grpc.unary_stream_rpc_method_handler, handler.unary_stream),
-        (True, False): (grpc.stream_unary_rpc_method_handler, handler.stream_unary),
-        (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
-    }[handler.request_streaming, handler.response_streaming]
-    respond = _streamed if handler.response_streaming else _single
-    behaviour = respond(inner, method, bool(handler.request_streaming))
-    return make(behaviour, handler.request_deserializer, handler.response_serializer)
 
 
 def _single(inner: Behaviour, method: _Method, request_streaming: bool) -> Behaviour:

@@ -1,13 +1,12 @@
 """The interceptor at the door: who calls, whether they may, and whether it is too much. Services see only calls that passed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Self
 
-import grpc
-
 from safe_psrl_server.errors import PermissionDeniedError, ServiceError, UnavailableError
+from safe_psrl_server.interception import Behaviour, Context, Handler, WrappingInterceptor, rebuilt
 from safe_psrl_server.refusals import Refusals
 from safe_psrl_server.security.authentication import Authentication
 from safe_psrl_server.security.caller import Caller, call_for, require
@@ -15,12 +14,8 @@ from safe_psrl_server.security.identities import Identity
 from safe_psrl_server.security.quotas import Accounts
 from safe_psrl_server.security.roles import RULES, Rule, Scope
 
-Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
-Behaviour = Any  # what a handler calls: a coroutine function, or an async generator function if it streams its replies
-Handler = Any  # grpc.RpcMethodHandler, whose attributes the stubs leave out
 
-
-class Guard(grpc.aio.ServerInterceptor):
+class Guard(WrappingInterceptor):
     """Put inside the call counter, so that what it refuses is counted like any other call."""
 
     def __init__(
@@ -32,28 +27,16 @@ class Guard(grpc.aio.ServerInterceptor):
         *,
         open_reflection: bool = False,
     ) -> None:
+        super().__init__()
         self.authentication = authentication
         self.accounts = accounts
         self.refusals = refusals
         self.idle_seconds = idle_seconds
         self._open_reflection = open_reflection
-        self._guarded: dict[str, tuple[Handler, Handler]] = {}  # as it was, as it is guarded
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        name: str = handler_call_details.method
-        known = self._guarded.get(name)
-        if known is not None and known[0] is handler:
-            return known[1]
-        guarded = _rebuilt(handler, _Method(self, self._rule(name), bool(handler.request_streaming)))
-        self._guarded[name] = handler, guarded
-        return guarded
+    def wrap(self, method: str, handler: Handler) -> Handler:
+        guarded = _Method(self, self._rule(method), bool(handler.request_streaming))
+        return rebuilt(handler, guarded.single, guarded.streamed)
 
     def _rule(self, name: str) -> Rule | None:
         rule = RULES.get(name)
@@ -151,14 +134,3 @@ class _Requests:
         while (seconds := self._guard.accounts.wait(self._who.identity)) > 0:  # noqa: ASYNC110  # only time helps
             await asyncio.sleep(seconds)
         return request
-
-
-def _rebuilt(handler: Handler, method: _Method) -> Handler:
-    make, inner = {
-        (False, False): (grpc.unary_unary_rpc_method_handler, handler.unary_unary),
-        (False, True): (grpc.unary_stream_rpc_method_handler, handler.unary_stream),
-        (True, False): (grpc.stream_unary_rpc_method_handler, handler.stream_unary),
-        (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
-    }[handler.request_streaming, handler.response_streaming]
-    behaviour = method.streamed(inner) if handler.response_streaming else method.single(inner)
-    return make(behaviour, handler.request_deserializer, handler.response_serializer)
