@@ -3,7 +3,6 @@
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server_process import free_port
 
 from safe_psrl_client import Client, UnauthenticatedError, tls_credentials
 
@@ -107,8 +107,3 @@ def until_healthy(port: int, process: "subprocess.Popen[bytes]") -> None:
         finally:
             connection.close()
         time.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]

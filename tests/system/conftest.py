@@ -1,27 +1,8 @@
 """The real server as a process, one directory and port a test."""
 
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what the tests of this directory share
 
-from server_process import ServerProcess
-
-
-@pytest.fixture
-def new_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
-    """`new_server(**settings)`: a server with a directory of its own, not started yet. What still runs at the end is killed."""
-    made: list[ServerProcess] = []
-
-    def make(**settings: Any) -> ServerProcess:
-        made.append(ServerProcess(tmp_path / f"server-{len(made)}", **settings))
-        return made[-1]
-
-    yield make
-    for server in made:
-        server.kill()
-        server.close()
+from server_fixture import new_server  # noqa: F401  # a fixture
