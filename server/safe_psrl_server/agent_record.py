@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from safe_psrl.learner import AgentState, settle
+from safe_psrl.learner import AgentState, Transition, settle
 from safe_psrl.planning import Policy
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.conversion import Definition, definition_of, policy_from_message, transition_from_event, unpack
@@ -62,6 +62,7 @@ class AgentRecord:
         self.created_micros = 0
         self.episodes: dict[int, Episode] = {}  # by number, oldest first: the open ones and as many closed ones
         self.totals = events_pb2.Totals()
+        self.pending: list[Transition] = []  # reported, and not yet in the state's counts
         self._definition: Definition | None = None
         self._state: AgentState | None = None
 
@@ -72,6 +73,7 @@ class AgentRecord:
 
     @property
     def state(self) -> AgentState:
+        """As of the last settling: without what is `pending`."""
         assert self._state is not None  # noqa: S101  # callers have checked `exists`
         return self._state
 
@@ -115,6 +117,7 @@ class AgentRecord:
         self.created_micros = created_micros
         self._definition = definition
         self._state = definition.learner.initial_state()
+        self.pending = []
         self.episodes = {}
         self.totals = events_pb2.Totals(
             constraint_regret=[0.0] * count,
@@ -142,8 +145,10 @@ class AgentRecord:
 
     def settled_state(self) -> AgentState:
         """The state with every reported transition in its counts. Learning goes on from it to the same end."""
-        self._state = settle(self.state)
-        return self._state
+        if self.pending:
+            self._state = settle(replace(self.state, pending=tuple(self.pending)))
+            self.pending = []
+        return self.state
 
     def digest(self) -> str:
         """Equal for equal learned states, whatever snapshots and restarts lay between."""
@@ -156,9 +161,8 @@ class AgentRecord:
         return digest.hexdigest()
 
     def _start(self, started: events_pb2.EpisodeStarted, time_micros: int) -> None:
-        self._state = replace(
-            settle(self.state), episode=started.episode, dual_variables=np.array(started.next_dual_variables, np.float64)
-        )
+        dual_variables = np.array(started.next_dual_variables, np.float64)
+        self._state = replace(self.settled_state(), episode=started.episode, dual_variables=dual_variables)
         self.episodes[started.episode] = Episode(started, policy_from_message(started.policy), time_micros)
         closed = [episode.number for episode in self.episodes.values() if not episode.is_open]
         for number in closed[: -self.definition.max_open_episodes]:
@@ -171,8 +175,7 @@ class AgentRecord:
             self.totals.overridden_actions += 1
         episode.transitions.append(observed)
         episode.active_micros = time_micros
-        state = self.state
-        self._state = replace(state, pending=(*state.pending, transition_from_event(observed)))
+        self.pending.append(transition_from_event(observed))
 
     def _end(self, ended: events_pb2.EpisodeEnded) -> None:
         self.episodes[ended.episode].end = ended.end

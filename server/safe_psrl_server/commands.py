@@ -4,9 +4,11 @@ Free of gRPC, so that it can be tested and embedded without it.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 from safe_psrl.errors import SpecError
+from safe_psrl.learner import Plan
 from safe_psrl.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 from safe_psrl_server import decisions
@@ -14,11 +16,21 @@ from safe_psrl_server.agent_record import AgentRecord, Episode
 from safe_psrl_server.conversion import cmdp_to_message, completed, definition_of
 from safe_psrl_server.decisions import Acted, Reported
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
-from safe_psrl_server.host import PLANNED_BY, AgentHost, Decision
+from safe_psrl_server.host import PLANNED_BY, AgentHost, Decided, Decision, Timed
 from safe_psrl_server.snapshot import refuse_nonsense
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 Events = Sequence[events_pb2.Event]
+First = TypeVar("First")
+Second = TypeVar("Second")
+
+
+class ReportedEpisode(NamedTuple):
+    """What became of a trajectory."""
+
+    duplicates: int  # transitions that were there already
+    done: bool  # the episode is complete
+    next: events_pb2.EpisodeStarted | None  # if asked for
 
 
 class AgentCommands:
@@ -29,29 +41,35 @@ class AgentCommands:
 
     # --- data plane
 
+    # What `begin_...` gives is decided on already, after everything that was begun before, or refused; it can be waited for.
+
     async def start_episode(self, request: control_pb2.StartEpisodeRequest) -> events_pb2.EpisodeStarted:
-        async def decide(record: AgentRecord) -> "Decision[events_pb2.EpisodeStarted]":
+        return await self.begin_start(request)
+
+    def begin_start(self, request: control_pb2.StartEpisodeRequest) -> Awaitable[events_pb2.EpisodeStarted]:
+        def decide(record: AgentRecord) -> "Decided[events_pb2.EpisodeStarted]":
             repeated = decisions.repeated_start(record, request)
             if repeated is not None:
                 return [], repeated.started
             state = request.state if request.HasField("state") else None
-            events = await self._begin(record, request.request_id, state, request.abandon_open)
-            return events, events[-1].episode_started
+            return self._begin(record, request.request_id, state, request.abandon_open)
 
-        return await self.host.decide(request.agent, decide)
+        return self.host.decide(request.agent, decide)
 
     async def get_action(self, request: control_pb2.GetActionRequest) -> Acted:
-        acted = decisions.act(await self.host.fresh_record(request.agent), request)
+        host = self.host
+        record = host.record(request.agent) if host.is_always_fresh else await host.fresh_record(request.agent)
+        acted = decisions.act(record, request)
         if acted is not None:
             return acted
 
-        async def decide(record: AgentRecord) -> "Decision[None]":
+        def decide(record: AgentRecord) -> "Decided[events_pb2.EpisodeStarted | None]":
             if decisions.act(record, request) is not None:  # somebody else began one meanwhile
                 return [], None
             decisions.check_first_state(record, request.state)
             if request.HasField("step") and request.step != 0:
                 raise FailedPreconditionError(f"no episode is open, so step {request.step} cannot be meant", "NO_EPISODE")
-            return await self._begin(record, "", request.state, abandon_open=False), None
+            return self._begin(record, "", request.state, abandon_open=False)
 
         await self.host.decide(request.agent, decide)
         acted = decisions.act(self.host.record(request.agent), request)
@@ -62,6 +80,11 @@ class AgentCommands:
     async def report(
         self, request: "control_pb2.ReportTransitionRequest | control_pb2.StepRequest", *, wants_action: bool
     ) -> tuple[AgentRecord, Reported]:
+        return await self.begin_report(request, wants_action=wants_action)
+
+    def begin_report(
+        self, request: "control_pb2.ReportTransitionRequest | control_pb2.StepRequest", *, wants_action: bool
+    ) -> Awaitable[tuple[AgentRecord, Reported]]:
         """One transition. If the next action is wanted too, a paused agent that may not act refuses at once."""
         if not request.HasField("transition"):
             raise InvalidArgumentError("transition", "is missing")
@@ -74,20 +97,29 @@ class AgentCommands:
             events, reported = decisions.report(record, episode, step, request.transition, self.host.now_micros())
             return events, (record, reported)
 
-        record, reported = await self.host.decide(request.agent, decide)
-        self.host.meter.recognised(int(reported.duplicate))
-        return record, reported
+        return self.host.decide(request.agent, decide)
 
-    async def report_episode(self, request: control_pb2.ReportEpisodeRequest) -> tuple[int, bool]:
-        def decide(record: AgentRecord) -> "Decision[tuple[int, bool]]":
-            events, duplicates, done = decisions.report_all(
-                record, request.episode, request.transitions, self.host.now_micros()
-            )
-            return events, (duplicates, done)
+    async def report_episode(self, request: control_pb2.ReportEpisodeRequest) -> ReportedEpisode:
+        """A trajectory, and the beginning of the next episode if that is asked for: both, or none."""
+        following = request.next if request.HasField("next") else None
+        if following is not None and following.agent not in {"", request.agent}:
+            raise InvalidArgumentError("next.agent", f"must be {request.agent!r} or left out (is {following.agent!r})")
 
-        duplicates, done = await self.host.decide(request.agent, decide)
-        self.host.meter.recognised(duplicates)
-        return duplicates, done
+        def decide(record: AgentRecord) -> "Decided[ReportedEpisode]":
+            now = self.host.now_micros()
+            events, duplicates, done = decisions.report_all(record, request.episode, request.transitions, now)
+            if following is None:
+                return events, ReportedEpisode(duplicates, done, None)
+            if not done:
+                raise InvalidArgumentError("next", "needs transitions up to the end of the episode, or EndEpisode before it")
+            repeated = decisions.repeated_start(record, following)
+            if repeated is not None:
+                return events, ReportedEpisode(duplicates, done, repeated.started)
+            state = following.state if following.HasField("state") else None
+            begun = self._begin(record, following.request_id, state, following.abandon_open, events)
+            return _mapped(begun, lambda started: ReportedEpisode(duplicates, done, started))
+
+        return await self.host.decide(request.agent, decide)
 
     async def end_episode(self, request: control_pb2.EndEpisodeRequest) -> Episode:
         def decide(record: AgentRecord) -> "Decision[Episode]":
@@ -152,16 +184,39 @@ class AgentCommands:
 
     # --- inside
 
-    async def _begin(
-        self, record: AgentRecord, request_id: str, state: int | None, abandon_open: bool
-    ) -> list[events_pb2.Event]:
-        closing = decisions.make_room(record, abandon_open, self.host.now_micros())
-        plan, seconds = await self.host.plan(record.definition.learner, record.settled_state())
-        self.host.meter.planned(record.name, plan.episode, seconds, satisfiable=plan.kernel_satisfiable)
-        return [*closing, decisions.starting(plan, request_id, state, PLANNED_BY, seconds, self.host.now_micros())]
+    def _begin(
+        self, record: AgentRecord, request_id: str, state: int | None, abandon_open: bool, before: Events = ()
+    ) -> "Decided[events_pb2.EpisodeStarted]":
+        """Plan and begin an episode, after what is stored already and the events `before`, which are stored with it."""
+        closing = decisions.make_room(record, abandon_open, self.host.now_micros(), before)
+
+        def begun(planned: Timed[Plan]) -> "Decision[events_pb2.EpisodeStarted]":
+            plan, seconds = planned
+            self.host.meter.planned(record.name, plan.episode, seconds, satisfiable=plan.kernel_satisfiable)
+            event = decisions.starting(plan, request_id, state, PLANNED_BY, seconds, self.host.now_micros())
+            return [*before, *closing, event], event.episode_started
+
+        async def in_time(planning: Awaitable[Timed[Plan]]) -> "Decision[events_pb2.EpisodeStarted]":
+            return begun(await planning)
+
+        planned = self.host.plan(record.definition.learner, decisions.state_after(record, before))
+        return begun(planned) if isinstance(planned, Timed) else in_time(planned)
 
     def _event(self, **kind: object) -> events_pb2.Event:
         return events_pb2.Event(time_micros=self.host.now_micros(), **kind)  # type: ignore[arg-type]  # one of its kinds
+
+
+def _mapped(decided: "Decided[First]", change: Callable[[First], Second]) -> "Decided[Second]":
+    """The same decision with another reply."""
+    if isinstance(decided, tuple):
+        events, reply = decided
+        return events, change(reply)
+
+    async def later(decided: "Awaitable[Decision[First]]") -> "Decision[Second]":
+        events, reply = await decided
+        return events, change(reply)
+
+    return later(decided)
 
 
 def spec_from_request(request: admin_pb2.CreateAgentRequest) -> model_pb2.AgentSpec:

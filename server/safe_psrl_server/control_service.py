@@ -1,8 +1,8 @@
 """The data plane over gRPC: decode, call, encode."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, NamedTuple
 
 from safe_psrl_proto.v1 import control_pb2, control_pb2_grpc, events_pb2
 from safe_psrl_server import decisions
@@ -16,6 +16,13 @@ from safe_psrl_server.security.roles import Role
 from safe_psrl_server.status import DRAINING
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
+
+
+class _Pending(NamedTuple):
+    """A message of a stream that was decided on, and what will come of it; or why it was refused."""
+
+    request: control_pb2.StepStreamRequest
+    outcome: "Awaitable[Any] | ServiceError"
 
 
 class ControlService(control_pb2_grpc.ControlServiceServicer):
@@ -49,9 +56,10 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         self, request: control_pb2.ReportTransitionRequest, context: Context
     ) -> control_pb2.ReportTransitionResponse:
         try:
-            _, reported = await self._commands.report(request, wants_action=False)
+            _, reported = await self._commands.begin_report(request, wants_action=False)
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
+        self._meter.recognised(reported.duplicate)
         return control_pb2.ReportTransitionResponse(
             duplicate=reported.duplicate, episode=reported.episode.number, step=reported.step, episode_done=reported.done
         )
@@ -65,15 +73,15 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     async def StepStream(
         self, request_iterator: AsyncIterator[control_pb2.StepStreamRequest], context: Context
     ) -> AsyncIterator[control_pb2.StepStreamResponse]:
-        """Replies come in the order of the requests. A task a message: an agent's lock is fair, so its order is kept."""
-        replies: asyncio.Queue[asyncio.Task[control_pb2.StepStreamResponse] | None] = asyncio.Queue(self._stream_backlog)
+        """Replies come in the order of the requests. A message is decided when it comes, so the order of an agent is kept."""
+        replies: asyncio.Queue[_Pending | None] = asyncio.Queue(self._stream_backlog)
 
         gone = False  # nobody reads the replies any more
 
         async def receive() -> None:
             try:
                 async for request in request_iterator:
-                    await replies.put(asyncio.create_task(self._answer(request)))
+                    await replies.put(self._begin(request))
             finally:
                 if not gone:
                     await replies.put(None)
@@ -84,7 +92,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         stopper.add_done_callback(lambda _: receiver.cancel())  # no more is taken in; what was is answered
         try:
             while (reply := await replies.get()) is not None:
-                yield await reply
+                yield await self._finish(reply)
         finally:
             gone = True
             receiver.cancel()
@@ -98,10 +106,12 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         self, request: control_pb2.ReportEpisodeRequest, context: Context
     ) -> control_pb2.ReportEpisodeResponse:
         try:
-            duplicates, done = await self._commands.report_episode(request)
+            reported = await self._commands.report_episode(request)
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
-        return control_pb2.ReportEpisodeResponse(duplicates=duplicates, episode_done=done)
+        self._meter.recognised(reported.duplicates)
+        following = start_reply(reported.next, request.next) if reported.next is not None else None
+        return control_pb2.ReportEpisodeResponse(duplicates=reported.duplicates, episode_done=reported.done, next=following)
 
     async def EndEpisode(self, request: control_pb2.EndEpisodeRequest, context: Context) -> control_pb2.EndEpisodeResponse:
         try:
@@ -111,25 +121,42 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         return control_pb2.EndEpisodeResponse(end=episode.end, steps=episode.next_step)
 
     async def _start_episode(self, request: control_pb2.StartEpisodeRequest) -> control_pb2.StartEpisodeResponse:
-        return start_reply(await self._commands.start_episode(request), request)
+        return start_reply(await self._commands.begin_start(request), request)
 
     async def _step(self, request: control_pb2.StepRequest) -> control_pb2.StepResponse:
-        reply = step_reply(*await self._commands.report(request, wants_action=True))
+        return self._stepped(await self._commands.begin_report(request, wants_action=True))
+
+    def _stepped(self, outcome: tuple[AgentRecord, Reported]) -> control_pb2.StepResponse:
+        reply = step_reply(*outcome)
+        self._meter.recognised(reply.duplicate)
         self._meter.acted(fallback=reply.fallback)
         return reply
 
-    async def _answer(self, request: control_pb2.StepStreamRequest) -> control_pb2.StepStreamResponse:
+    def _begin(self, request: control_pb2.StepStreamRequest) -> _Pending:
+        """Decide on a message of a stream; `_finish` waits until that is durable."""
         call = request.WhichOneof("call")
         try:
-            if call is not None:
-                caller().check(Role.ACT, getattr(request, call).agent)
             if call == "step":
-                return control_pb2.StepStreamResponse(tag=request.tag, step=await self._step(request.step))
+                caller().check(Role.ACT, request.step.agent)
+                return _Pending(request, self._commands.begin_report(request.step, wants_action=True))
             if call == "start_episode":
-                reply = await self._start_episode(request.start_episode)
-                return control_pb2.StepStreamResponse(tag=request.tag, start_episode=reply)
-            raise InvalidArgumentError("call", "is missing")  # one place that makes statuses of a stream
+                caller().check(Role.ACT, request.start_episode.agent)
+                return _Pending(request, self._commands.begin_start(request.start_episode))
+            raise InvalidArgumentError("call", "is missing")
         except ServiceError as error:
+            return _Pending(request, error)
+
+    async def _finish(self, pending: _Pending) -> control_pb2.StepStreamResponse:
+        request, outcome = pending
+        try:
+            if isinstance(outcome, ServiceError):
+                raise outcome  # one place that makes statuses of a stream
+            if request.HasField("step"):
+                return control_pb2.StepStreamResponse(tag=request.tag, step=self._stepped(await outcome))
+            reply = start_reply(await outcome, request.start_episode)
+            return control_pb2.StepStreamResponse(tag=request.tag, start_episode=reply)
+        except ServiceError as error:
+            call = request.WhichOneof("call")
             agent = "" if call is None else getattr(request, call).agent
             return control_pb2.StepStreamResponse(tag=request.tag, error=self._refusals.message_status(error, agent))
 

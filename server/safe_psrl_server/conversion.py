@@ -41,6 +41,14 @@ class Definition:
         return self.learner.spec
 
     @cached_property
+    def learns_reward(self) -> bool:
+        return bool(self.spec.learned_signals[0])
+
+    @cached_property
+    def learns_costs(self) -> bool:
+        return bool(self.spec.learned_signals[1:].any())
+
+    @cached_property
     def table_entries(self) -> int:
         """Of its largest table: a measure of the memory that it takes."""
         return table_entries(self.message.cmdp)

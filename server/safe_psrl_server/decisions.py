@@ -5,12 +5,13 @@ Every function takes the record as it is and either returns events (maybe none) 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from safe_psrl.learner import Plan
+from safe_psrl.learner import AgentState, Plan, settle
 from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.agent_record import COMPLETED, AgentRecord, Episode
-from safe_psrl_server.conversion import policy_to_message
+from safe_psrl_server.conversion import policy_to_message, transition_from_event
 from safe_psrl_server.errors import (
     AlreadyExistsError,
     FailedPreconditionError,
@@ -67,11 +68,17 @@ def repeated_start(record: AgentRecord, request: control_pb2.StartEpisodeRequest
     return None
 
 
-def make_room(record: AgentRecord, abandon_open: bool, now_micros: int) -> list[events_pb2.Event]:
-    """Events that close what stands in the way of a new episode. Raises if something does that must not be closed."""
+def make_room(
+    record: AgentRecord, abandon_open: bool, now_micros: int, before: Sequence[events_pb2.Event] = ()
+) -> list[events_pb2.Event]:
+    """Events that close what stands in the way of a new episode. Raises if something does that must not be closed.
+
+    `before` are events that will have been applied by then.
+    """
     if record.paused:
         raise paused(record)
-    open_episodes = record.open_episodes
+    ended = {event.episode_ended.episode for event in before if event.HasField("episode_ended")}
+    open_episodes = [episode for episode in record.open_episodes if episode.number not in ended]
     if abandon_open:
         return [ending(episode, ABANDONED, now_micros) for episode in open_episodes]
     excess = len(open_episodes) - record.definition.max_open_episodes + 1
@@ -88,6 +95,13 @@ def make_room(record: AgentRecord, abandon_open: bool, now_micros: int) -> list[
             expected_step=first.next_step,
         )
     return [ending(episode, ABANDONED, now_micros) for episode in stale]
+
+
+def state_after(record: AgentRecord, before: Sequence[events_pb2.Event]) -> AgentState:
+    """What is learned once `before`, transitions and the ends of episodes, are applied."""
+    seen = [transition_from_event(event.transition_observed) for event in before if event.HasField("transition_observed")]
+    state = record.settled_state()
+    return settle(replace(state, pending=tuple(seen))) if seen else state
 
 
 def starting(
@@ -262,18 +276,20 @@ def observed(
             "OUTSIDE_SUPPORT",
         )
     known = spec.signals[:, step % spec.signals.shape[1], state, action]
-    if not transition.HasField("reward") and spec.learned_signals[0]:
+    if record.definition.learns_reward and not transition.HasField("reward"):
         raise InvalidArgumentError(f"{place}.reward", "is missing, and this agent learns its reward")
-    if not transition.costs and spec.learned_signals[1:].any():
+    if record.definition.learns_costs and not transition.costs:
         raise InvalidArgumentError(f"{place}.costs", "are missing, and this agent learns its costs")
     if transition.costs and len(transition.costs) != spec.num_constraints:
         raise InvalidArgumentError(
             f"{place}.costs", f"must be {spec.num_constraints}, one for each constraint (are {len(transition.costs)})"
         )
-    reward = transition.reward if transition.HasField("reward") else float(known[0])
-    costs = list(transition.costs) or known[1:].tolist()
-    for field, value in (("reward", reward), *((f"costs[{i}]", cost) for i, cost in enumerate(costs))):
+    known_reward, *known_costs = known.tolist()
+    reward = transition.reward if transition.HasField("reward") else known_reward
+    costs = list(transition.costs) or known_costs
+    for i, value in enumerate((reward, *costs)):
         if not 0 <= value <= 1:
+            field = f"costs[{i - 1}]" if i else "reward"
             raise InvalidArgumentError(f"{place}.{field}", f"must be a number from 0 to 1 (is {value})")
     return events_pb2.TransitionObserved(
         episode=episode.number,

@@ -13,7 +13,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from functools import lru_cache
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numba
 import numpy as np
@@ -43,6 +44,7 @@ from safe_psrl_server.store import (
     StreamHead,
     VersionConflictError,
 )
+from safe_psrl_server.turns import Turns
 
 PLANNED_BY = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__version__}"
 INLINE_PLAN = 300_000  # products and draws of a plan that is made without a thread: about a millisecond
@@ -54,8 +56,16 @@ MOST_CONFLICTS = 100  # of one call
 
 Reply = TypeVar("Reply")
 Decision = tuple[Sequence[events_pb2.Event], Reply]
-Decide = Callable[[AgentRecord], Decision[Reply] | Awaitable[Decision[Reply]]]
+Decided = Decision[Reply] | Awaitable[Decision[Reply]]
+Decide = Callable[[AgentRecord], Decided[Reply]]
 log = structlog.get_logger()
+
+
+class Timed(NamedTuple, Generic[Reply]):
+    """Something, and the seconds that it took to make."""
+
+    value: Reply
+    seconds: float
 
 
 class Verification(NamedTuple):
@@ -78,7 +88,7 @@ class Hosted:
     snapshot_version: int = 0
     unsaved_since_micros: int | None = None  # time of the oldest event that no snapshot holds
     snapshot_seconds: float = field(default_factory=time.monotonic)
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    turns: Turns = field(default_factory=Turns)
     was_changed_here: bool = False  # since its last snapshot: then taking the next one is up to us
 
     @property
@@ -174,14 +184,19 @@ class AgentHost:
             raise _no_agent(name)
         return self._whole(agent)
 
+    @property
+    def is_always_fresh(self) -> bool:
+        """Whether nobody else writes to the store, so that `record` is as good as `fresh_record`."""
+        return not self._store.is_shared
+
     async def fresh_record(self, name: str) -> AgentRecord:
         """The same, with everything in it that was acknowledged before this call, by whichever replica."""
         self.check_ready()
         if self._store.is_shared:
             with _reached():
                 agent = await self._find(name)
-                if await self._is_behind(agent):  # asked without the lock, which a long plan may hold
-                    async with agent.lock:
+                if await self._is_behind(agent):  # asked out of turn, for a long plan may have it
+                    async with agent.turns:
                         await self._catch_up(agent)
         return self.record(name)
 
@@ -211,41 +226,38 @@ class AgentHost:
 
     # --- writing
 
-    async def decide(self, name: str, decide: Decide[Reply], *, may_create: bool = False) -> Reply:
-        """Append what `decide` makes of the agent's record, then return its reply. The agent must exist, or `may_create`.
+    def decide(self, name: str, decide: Decide[Reply], *, may_create: bool = False) -> Awaitable[Reply]:
+        """Append what `decide` makes of the agent's record, then give its reply. The agent must exist, or `may_create`.
 
-        Once begun it is carried out even if the caller goes away, so that the record never falls behind the store. If
-        somebody else appended first, the record is read again and decided on anew.
+        Calls on an agent are decided in the order of calling this. Once begun a call is carried out even if the caller goes
+        away, so that the record never falls behind the store. If somebody else appended first, the record is read again and
+        decided on anew.
         """
         self.check_ready()
         if self._store.is_shared:
-            with _reached():
-                await self._find(name, may_create=may_create)
-        elif not may_create:
+            return self._promised(self._in_background(self._decide_shared(name, decide, may_create)))
+        if not may_create:
             self.record(name)
         elif name not in self._agents:
             self.check_room()
-        try:
-            async with asyncio.timeout(self.limits.call_seconds):
-                return await asyncio.shield(self._in_background(self._decide(name, decide, may_create)))
-        except TimeoutError:
-            raise DeadlineError(
-                f"not done within {self.limits.call_seconds:g} s; it goes on, and can be asked for again"
-            ) from None
+        agent = self._agents.get(name)
+        if agent is None:
+            agent = self._agents[name] = Hosted(name, AgentRecord(name))
+        place = agent.turns.take()
+        if place is None:
+            return self._decide_at_once(agent, decide, may_create)
+        return self._promised(self._in_background(self._decide_in_turn(agent, place, decide, may_create)))
 
-    async def plan(self, learner: SafePsrl, state: AgentState) -> tuple[Plan, float]:
+    def plan(self, learner: SafePsrl, state: AgentState) -> "Timed[Plan] | Awaitable[Timed[Plan]]":
         """The next episode's plan and the seconds that it took. A long one is made in a thread, off the loop."""
-        began = time.perf_counter()
         if _is_short(learner):
-            _, plan = learner.start_episode(state)
-        else:
-            _, plan = await asyncio.get_running_loop().run_in_executor(self._planners, learner.start_episode, state)
-        return plan, time.perf_counter() - began
+            return _timed_plan(learner, state)
+        return asyncio.get_running_loop().run_in_executor(self._planners, _timed_plan, learner, state)
 
     async def snapshot(self, name: str) -> None:
         """Shorten the agent's stream, if anything was added to it."""
         agent = self._agents[name]
-        async with agent.lock:
+        async with agent.turns:
             record = agent.record
             if record is None or record.version <= agent.snapshot_version:
                 return
@@ -266,7 +278,7 @@ class AgentHost:
         """Fold what is stored of an agent, and compare it with what is served."""
         await self.fresh_record(name)
         agent = self._agents[name]
-        async with agent.lock:
+        async with agent.turns:
             try:
                 with _reached():
                     stream = await self._store.load(name)
@@ -282,14 +294,73 @@ class AgentHost:
 
     # --- inside
 
-    async def _decide(self, name: str, decide: Decide[Reply], may_create: bool) -> Reply:
-        agent = self._agents.setdefault(name, Hosted(name, AgentRecord(name)))
-        async with agent.lock:
+    async def _decide_shared(self, name: str, decide: Decide[Reply], may_create: bool) -> Reply:
+        with _reached():
+            agent = await self._find(name, may_create=may_create)
+        return await self._decide_in_turn(agent, agent.turns.take(), decide, may_create)
+
+    def _decide_at_once(self, agent: Hosted, decide: Decide[Reply], may_create: bool) -> "asyncio.Future[Reply]":
+        """With the agent's turn, in a store that nobody else writes to: without a task, for most calls need none."""
+        try:
+            record = self._whole(agent)
+            decision = decide(record)
+        except BaseException:
+            agent.turns.give()
+            raise
+        if not isinstance(decision, tuple):
+            return self._promised(self._in_background(self._decide_in_turn(agent, None, lambda _record: decision, may_create)))
+        events, reply = decision
+        if not events:
+            agent.turns.give()
+            return _given(reply)
+
+        def finish(appended: "asyncio.Future[int]") -> None:
+            error = appended.exception()
+            if isinstance(error, VersionConflictError):
+                self._keep(promise, self._in_background(self._decide_again(agent, decide, may_create)))
+                return
+            if error is None:
+                self._apply(agent, record, events)
+            agent.turns.give()
+            promise.settle(reply, None if error is None else _store_failed(error))
+
+        promise: _Promise[Reply] = _Promise(self.limits.call_seconds)
+        appended = self._store.append(agent.name, record.version, [event.SerializeToString() for event in events])
+        asyncio.ensure_future(appended).add_done_callback(finish)
+        return promise.future
+
+    def _promised(self, work: "asyncio.Task[Reply]") -> "asyncio.Future[Reply]":
+        """What `work` gives, for a caller who may go away: the work goes on."""
+        return self._keep(_Promise(self.limits.call_seconds), work)
+
+    def _keep(self, promise: "_Promise[Reply]", work: "asyncio.Task[Reply]") -> "asyncio.Future[Reply]":
+        def finish(work: "asyncio.Task[Reply]") -> None:
+            error = work.exception()
+            promise.settle(work.result() if error is None else None, error)
+
+        work.add_done_callback(finish)
+        return promise.future
+
+    async def _decide_again(self, agent: Hosted, decide: Decide[Reply], may_create: bool) -> Reply:
+        """Somebody else appended first. The caller has the agent's turn, and this gives it."""
+        try:
+            with _reached():
+                await self._read_on(agent)
+        except BaseException:
+            agent.turns.give()
+            raise
+        return await self._decide_in_turn(agent, None, decide, may_create)
+
+    async def _decide_in_turn(
+        self, agent: Hosted, place: "asyncio.Future[None] | None", decide: Decide[Reply], may_create: bool
+    ) -> Reply:
+        await agent.turns.arrival(place)
+        try:
             for _ in range(MOST_CONFLICTS):
                 record = self._whole(agent)
                 try:
                     if not (record.exists or may_create):  # deleted while this call waited
-                        raise _no_agent(name)
+                        raise _no_agent(agent.name)
                     decision = decide(record)
                     events, reply = decision if isinstance(decision, tuple) else await decision
                 except ServiceError:
@@ -302,7 +373,9 @@ class AgentHost:
                     return reply
                 if await self._append(agent, record, events):
                     return reply
-        raise UnavailableError(f"others changed agent {name!r} {MOST_CONFLICTS} times meanwhile; try again", "CONTENTION")
+        finally:
+            agent.turns.give()
+        raise UnavailableError(f"others changed agent {agent.name!r} {MOST_CONFLICTS} times meanwhile; try again", "CONTENTION")
 
     def _is_ours_to_save(self, agent: Hosted) -> bool:
         """Of replicas, the one that changes an agent takes its snapshots."""
@@ -316,10 +389,13 @@ class AgentHost:
             with _reached():
                 await self._read_on(agent)
             return False
-        except StoreFailedError as error:
-            raise UnavailableError(f"the server is stopping: {error}", "STORE_FAILED") from error
-        except StoreUnavailableError as error:  # stored or not: the next call on this agent will see
-            raise _unreachable(error) from error
+        except (StoreFailedError, StoreUnavailableError) as error:
+            raise _store_failed(error) from error
+        self._apply(agent, record, events)
+        return True
+
+    def _apply(self, agent: Hosted, record: AgentRecord, events: Sequence[events_pb2.Event]) -> None:
+        """`events` are durable."""
         for event in events:
             record.apply(event)
         self.meter.applied(events)
@@ -328,7 +404,6 @@ class AgentHost:
             agent.unsaved_since_micros = events[0].time_micros
         if record.version - agent.snapshot_version >= self._snapshots.every_events:
             self._in_background(self.snapshot(agent.name))
-        return True
 
     async def _was_behind(self, agent: Hosted) -> bool:
         """Whether the agent's record lacked something that another replica did. It does not any more."""
@@ -338,7 +413,7 @@ class AgentHost:
             return await self._catch_up(agent)
 
     async def _catch_up(self, agent: Hosted) -> bool:
-        """Whether there was anything to read. The caller holds the agent's lock."""
+        """Whether there was anything to read. The caller has the agent's turn."""
         if not await self._is_behind(agent):
             return False
         await self._read_on(agent)
@@ -398,7 +473,7 @@ class AgentHost:
         agent = self._agents[name]
         if agent.record is None or (agent.record.version >= head.version and agent.snapshot_version >= head.snapshot_version):
             return
-        async with agent.lock:
+        async with agent.turns:
             await self._catch_up(agent)
             if agent.record is not None and agent.snapshot_version < head.snapshot_version:  # another replica's
                 agent.snapshot_version, agent.snapshot_seconds = head.snapshot_version, time.monotonic()
@@ -439,6 +514,42 @@ class AgentHost:
             task.exception()  # seen, even if the caller has gone away
 
 
+class _Promise(Generic[Reply]):
+    """A reply that will come, for a caller who may go away, or who is told after `seconds` to ask again."""
+
+    def __init__(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Reply] = loop.create_future()
+        self._seconds = seconds
+        self._timer = loop.call_later(seconds, self._give_up)
+
+    def settle(self, reply: Any, error: BaseException | None) -> None:
+        self._timer.cancel()
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(reply)
+        else:
+            self.future.set_exception(error)
+            self.future.exception()  # seen, even if the caller has gone away
+
+    def _give_up(self) -> None:
+        self.settle(None, DeadlineError(f"not done within {self._seconds:g} s; it goes on, and can be asked for again"))
+
+
+def _given(reply: Reply) -> "asyncio.Future[Reply]":
+    future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    future.set_result(reply)
+    return future
+
+
+def _timed_plan(learner: SafePsrl, state: AgentState) -> "Timed[Plan]":
+    began = time.perf_counter()
+    _, plan = learner.start_episode(state)
+    return Timed(plan, time.perf_counter() - began)
+
+
+@lru_cache(maxsize=1024)
 def _is_short(learner: SafePsrl) -> bool:
     """Whether a plan may be made on the loop. An adaptive one is about as many ordinary ones, or linear programs."""
     spec, options = learner.spec, learner.options
@@ -456,6 +567,15 @@ def _reached() -> Iterator[None]:
         yield
     except StoreUnavailableError as error:
         raise _unreachable(error) from error
+
+
+def _store_failed(error: BaseException) -> BaseException:
+    """What a caller is told whose append failed with `error`."""
+    if isinstance(error, StoreFailedError):
+        return UnavailableError(f"the server is stopping: {error}", "STORE_FAILED")
+    if isinstance(error, StoreUnavailableError):  # stored or not: the next call on this agent will see
+        return _unreachable(error)
+    return error
 
 
 def _unreachable(error: StoreUnavailableError) -> UnavailableError:

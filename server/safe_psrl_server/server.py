@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from safe_psrl import warm_up
 from safe_psrl.documents import options_from_document, options_to_document, parse_document, spec_from_document
@@ -25,6 +25,7 @@ from safe_psrl_server.errors import DataLossError, ServiceError
 from safe_psrl_server.health_service import HealthService
 from safe_psrl_server.host import AgentHost
 from safe_psrl_server.http import HttpEndpoint
+from safe_psrl_server.interception import WrappedHandlers
 from safe_psrl_server.metrics.calls import CallCounter
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.metrics.page import MetricsPage
@@ -130,7 +131,6 @@ class Server:
     def _build_grpc(self) -> grpc.aio.Server:
         limits = self.config.limits
         server = grpc.aio.server(
-            interceptors=[CallCounter(self.host.meter.registry), self._guard()],
             options=[
                 ("grpc.max_receive_message_length", limits.max_message_bytes),
                 ("grpc.max_send_message_length", limits.max_message_bytes),
@@ -145,13 +145,17 @@ class Server:
             ],
             maximum_concurrent_rpcs=limits.max_concurrent_calls,
         )
-        control_pb2_grpc.add_ControlServiceServicer_to_server(ControlService(self._commands, limits.max_stream_backlog), server)
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._commands, self.config.quotas), server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        services: Any = WrappedHandlers([CallCounter(self.host.meter.registry), self._guard()])  # generated code wants a server
+        control = ControlService(self._commands, limits.max_stream_backlog)
+        control_pb2_grpc.add_ControlServiceServicer_to_server(control, services)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._commands, self.config.quotas), services)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         if self.config.reflection:
             names = (control_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR)
-            services = [service.full_name for file in names for service in file.services_by_name.values()]
-            reflection.enable_server_reflection([*services, reflection.SERVICE_NAME], server)
+            shown = [service.full_name for file in names for service in file.services_by_name.values()]
+            mirror: Any = reflection.aio.ReflectionServicer([*shown, reflection.SERVICE_NAME])
+            reflection_pb2_grpc.add_ServerReflectionServicer_to_server(mirror, services)  # type: ignore[no-untyped-call]
+        server.add_generic_rpc_handlers((services,))
         return server
 
     async def _listen(self) -> str:

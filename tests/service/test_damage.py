@@ -79,7 +79,7 @@ def images(
         crashed = files_of(directory)
         assert len(crashed[WAL]) > 20_000
         bench.store._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        await bench.store._submit(lambda db: db.execute("UPDATE events SET version = version"))
+        await bench.store._other(lambda db: db.execute("UPDATE events SET version = version"))
         halved = files_of(directory)
         await bench.close()
         clean = files_of(directory)

@@ -183,7 +183,7 @@ async def test_agents_do_not_wait_for_each_other(bench: Any, make_spec: Spec, mo
     async def slow(*arguments: Any) -> Any:
         planning.set()
         await go_on.wait()
-        return await plan(*arguments)
+        return plan(*arguments)
 
     monkeypatch.setattr(bench.host, "plan", slow)
     waiting = asyncio.ensure_future(start(bench))

@@ -9,6 +9,7 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
+from safe_psrl_server.interception import WrappedHandlers, Wrapper
 from safe_psrl_server.metrics.calls import CallCounter
 
 
@@ -85,10 +86,10 @@ class Counted(NamedTuple):
 
 
 @asynccontextmanager
-async def running(interceptors: list[Any]) -> AsyncIterator[tuple[grpc.aio.Channel, Echo]]:
-    echo = Echo()
-    server = grpc.aio.server(interceptors=interceptors)
-    server.add_generic_rpc_handlers((echo,))
+async def running(*wrappers: Wrapper) -> AsyncIterator[tuple[grpc.aio.Channel, Echo]]:
+    echo, services, server = Echo(), WrappedHandlers(wrappers), grpc.aio.server()
+    services.add_generic_rpc_handlers((echo,))
+    server.add_generic_rpc_handlers((services,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -99,7 +100,7 @@ async def running(interceptors: list[Any]) -> AsyncIterator[tuple[grpc.aio.Chann
 @pytest.fixture
 async def counted() -> AsyncIterator[Counted]:
     registry = CollectorRegistry()
-    async with running([CallCounter(registry)]) as (channel, echo):
+    async with running(CallCounter(registry)) as (channel, echo):
         yield Counted(channel, registry, echo)
 
 
@@ -196,27 +197,3 @@ async def test_methods_that_nobody_handles_share_one_series(counted: Counted) ->
         "grpc_method": "unknown",
         "grpc_code": "UNIMPLEMENTED",
     }
-
-
-class Gate(grpc.aio.ServerInterceptor):
-    """Lets calls in while it is open."""
-
-    is_open = True
-
-    async def intercept_service(self, continuation: Any, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        return await continuation(handler_call_details) if self.is_open else grpc.unary_unary_rpc_method_handler(self.refuse)
-
-    async def refuse(self, _request: bytes, context: Any) -> None:
-        await context.abort(grpc.StatusCode.PERMISSION_DENIED, "closed")
-
-
-async def test_interceptors_behind_it_are_asked_every_time() -> None:
-    """What it remembers of a method must not open a gate that was closed since."""
-    gate, registry = Gate(), CollectorRegistry()
-    async with running([CallCounter(registry), gate]) as (channel, echo):
-        counted = Counted(channel, registry, echo)
-        for is_open, code in ((True, "OK"), (False, "PERMISSION_DENIED"), (True, "OK")):
-            gate.is_open = is_open
-            assert await code_of(channel.unary_unary("/test.Echo/Unary")(b"x")) == grpc.StatusCode[code]
-        await counted.until_handled("Unary", "unary", "OK", 2)
-        await counted.until_handled("Unary", "unary", "PERMISSION_DENIED")

@@ -209,7 +209,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         if (spoiled and path) or (fresh and not self.is_open):
             self.refused(ServiceError, call)
             return
-        duplicates, done = self.run(call)
+        duplicates, done, _ = self.run(call)
         assert duplicates == len(self.moves)
         for move in fresh:
             self.has_moved(move, len(self.moves))

@@ -520,6 +520,7 @@ class ReportEpisodeRequest(_message.Message):
     AGENT_FIELD_NUMBER: _builtins.int
     EPISODE_FIELD_NUMBER: _builtins.int
     TRANSITIONS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """The agent's name."""
     episode: _builtins.int
@@ -528,16 +529,23 @@ class ReportEpisodeRequest(_message.Message):
     def transitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Transition]:
         """From step 0 on, one after the other; steps that were reported before must be equal."""
 
+    @_builtins.property
+    def next(self) -> Global___StartEpisodeRequest:
+        """Begin the next episode in the same act, planned with what is reported here: all of it happens, or none. Its agent may be
+        left out. With a request_id the whole call can be repeated.
+        """
+
     def __init__(
         self,
         *,
         agent: _builtins.str = ...,
         episode: _builtins.int = ...,
         transitions: _abc.Iterable[Global___Transition] | None = ...,
+        next: Global___StartEpisodeRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next", b"next"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "episode", b"episode", "transitions", b"transitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "episode", b"episode", "next", b"next", "transitions", b"transitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -549,19 +557,25 @@ class ReportEpisodeResponse(_message.Message):
 
     DUPLICATES_FIELD_NUMBER: _builtins.int
     EPISODE_DONE_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
     duplicates: _builtins.int
     """Transitions that were there already."""
     episode_done: _builtins.bool
     """The episode is complete."""
+    @_builtins.property
+    def next(self) -> Global___StartEpisodeResponse:
+        """The next episode, if asked for."""
+
     def __init__(
         self,
         *,
         duplicates: _builtins.int = ...,
         episode_done: _builtins.bool = ...,
+        next: Global___StartEpisodeResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next", b"next"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicates", b"duplicates", "episode_done", b"episode_done"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicates", b"duplicates", "episode_done", b"episode_done", "next", b"next"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -111,7 +111,8 @@ class ControlServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReportEpisode(self, request, context):
-        """A whole trajectory, for clients that play the policy themselves: one round trip an episode. All of it is applied, or none.
+        """A whole trajectory, for clients that play the policy themselves; it can begin the next episode too, which makes it one
+        round trip an episode. All of it is applied, or none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -52,7 +52,9 @@ class ControlServiceStub:
     not end the stream. Messages for one agent are handled in the order in which they were sent.
     """
     ReportEpisode: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReportEpisodeRequest, _control_pb2.ReportEpisodeResponse]
-    """A whole trajectory, for clients that play the policy themselves: one round trip an episode. All of it is applied, or none."""
+    """A whole trajectory, for clients that play the policy themselves; it can begin the next episode too, which makes it one
+    round trip an episode. All of it is applied, or none.
+    """
     EndEpisode: _grpc.UnaryUnaryMultiCallable[_control_pb2.EndEpisodeRequest, _control_pb2.EndEpisodeResponse]
     """Breaks an episode off. What was reported stays learned."""
 
@@ -72,7 +74,9 @@ class ControlServiceAsyncStub(ControlServiceStub):
     not end the stream. Messages for one agent are handled in the order in which they were sent.
     """
     ReportEpisode: _aio.UnaryUnaryMultiCallable[_control_pb2.ReportEpisodeRequest, _control_pb2.ReportEpisodeResponse]  # type: ignore[assignment]
-    """A whole trajectory, for clients that play the policy themselves: one round trip an episode. All of it is applied, or none."""
+    """A whole trajectory, for clients that play the policy themselves; it can begin the next episode too, which makes it one
+    round trip an episode. All of it is applied, or none.
+    """
     EndEpisode: _aio.UnaryUnaryMultiCallable[_control_pb2.EndEpisodeRequest, _control_pb2.EndEpisodeResponse]  # type: ignore[assignment]
     """Breaks an episode off. What was reported stays learned."""
 
@@ -125,7 +129,9 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ReportEpisodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ReportEpisodeResponse, _abc.Awaitable[_control_pb2.ReportEpisodeResponse]]:
-        """A whole trajectory, for clients that play the policy themselves: one round trip an episode. All of it is applied, or none."""
+        """A whole trajectory, for clients that play the policy themselves; it can begin the next episode too, which makes it one
+        round trip an episode. All of it is applied, or none.
+        """
 
     @_abc_1.abstractmethod
     def EndEpisode(

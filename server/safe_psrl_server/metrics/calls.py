@@ -1,74 +1,89 @@
-"""The five metrics that gRPC servers have everywhere, counted by an interceptor."""
+"""The five metrics that gRPC servers have everywhere, counted around the handlers."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
+from itertools import accumulate
 from typing import Any, Final, Self
 
 import grpc
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from safe_psrl_server.interception import Behaviour, Context, Handler, WrappingInterceptor, rebuilt
+from safe_psrl_server.interception import Behaviour, Context, Handler, Wrapper, rebuilt
 
 LABELS: Final = ("grpc_type", "grpc_service", "grpc_method")
-BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 UNKNOWN: Final = "unknown"
 
 
 class _Method:
-    """The counters of one method, bound to its labels once."""
+    """The counts of one method. Plain numbers, which only the loop changes: a call costs a few additions."""
 
-    def __init__(self, families: "_Families", *labels: str) -> None:
-        self._labels = labels
-        self._families = families
-        self.started = families.started.labels(*labels)
-        self.received = families.received.labels(*labels)
-        self.sent = families.sent.labels(*labels)
-        self._seconds = families.seconds.labels(*labels)
-        self._handled: dict[grpc.StatusCode, Counter] = {}
+    def __init__(self, *labels: str) -> None:
+        self.labels = labels
+        self.started = 0
+        self.received = 0
+        self.sent = 0
+        self.handled: dict[str, int] = {}  # by code
+        self.seconds = 0.0
+        self.within = [0] * (len(BUCKETS) + 1)  # calls that took as long as each bucket allows, and longer than the one before
 
     def begin(self) -> float:
-        self.started.inc()
+        self.started += 1
         return time.perf_counter()
 
     def end(self, began: float, code: grpc.StatusCode) -> None:
-        handled = self._handled.get(code)
-        if handled is None:
-            handled = self._handled[code] = self._families.handled.labels(*self._labels, code.name)
-        handled.inc()
-        self._seconds.observe(time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        name: str = code.name
+        self.handled[name] = self.handled.get(name, 0) + 1
+        self.seconds += seconds
+        self.within[bisect_left(BUCKETS, seconds)] += 1
 
 
-class _Families:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.started = Counter("grpc_server_started", "Calls that came in.", LABELS, registry=registry)
-        self.handled = Counter(
+class _Calls(Collector):
+    """The counts of all methods, as a scrape sees them."""
+
+    def __init__(self) -> None:
+        self.methods: dict[str, _Method] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        started = CounterMetricFamily("grpc_server_started", "Calls that came in.", labels=LABELS)
+        handled = CounterMetricFamily(
             "grpc_server_handled",
             "Calls that ended, by code. Fewer than started for long means calls that hang; for codes but OK see "
             "safe_psrl_rejections_total.",
-            (*LABELS, "grpc_code"),
-            registry=registry,
+            labels=(*LABELS, "grpc_code"),
         )
-        self.received = Counter("grpc_server_msg_received", "Messages received.", LABELS, registry=registry)
-        self.sent = Counter("grpc_server_msg_sent", "Messages sent.", LABELS, registry=registry)
-        self.seconds = Histogram(
+        received = CounterMetricFamily("grpc_server_msg_received", "Messages received.", labels=LABELS)
+        sent = CounterMetricFamily("grpc_server_msg_sent", "Messages sent.", labels=LABELS)
+        seconds = HistogramMetricFamily(
             "grpc_server_handling_seconds",
             "Time from a call's arrival to its end. Rising means slow commits (safe_psrl_store_commit_seconds), long plans "
             "(safe_psrl_plan_duration_seconds) or a busy machine.",
-            LABELS,
-            registry=registry,
-            buckets=BUCKETS,
+            labels=LABELS,
         )
+        for method in list(self.methods.values()):
+            started.add_metric(method.labels, method.started)
+            received.add_metric(method.labels, method.received)
+            sent.add_metric(method.labels, method.sent)
+            for code, count in list(method.handled.items()):
+                handled.add_metric((*method.labels, code), count)
+            bounds = [*map(str, BUCKETS), "+Inf"]
+            buckets = list(zip(bounds, accumulate(method.within), strict=True))
+            seconds.add_metric(method.labels, buckets, method.seconds)
+        yield from (started, handled, received, sent, seconds)
 
 
-class CallCounter(WrappingInterceptor):
+class CallCounter(Wrapper):
     """Counts every call of async handlers. A method has labels only if somebody handles it; all others share one set."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__()
-        self._families = _Families(registry)
-        self._methods: dict[str, _Method] = {}
+        self._calls = _Calls()
+        registry.register(self._calls)
 
     def wrap(self, method: str, handler: Handler) -> Handler:
         counted, streams = self._method(method, _type_of(handler)), bool(handler.request_streaming)
@@ -81,10 +96,11 @@ class CallCounter(WrappingInterceptor):
         unknown.end(unknown.begin(), grpc.StatusCode.UNIMPLEMENTED)
 
     def _method(self, name: str, kind: str) -> _Method:
-        if name not in self._methods:
+        methods = self._calls.methods
+        if name not in methods:
             service, _, method = name.removeprefix("/").rpartition("/")
-            self._methods[name] = _Method(self._families, kind, service, method)
-        return self._methods[name]
+            methods[name] = _Method(kind, service, method)
+        return methods[name]
 
 
 class _CountedRequests:
@@ -93,7 +109,7 @@ class _CountedRequests:
     def __init__(self, requests: AsyncIterator[Any], method: _Method) -> None:
         self._requests = requests
         self._iterator: AsyncIterator[Any] | None = None  # not before the first is asked for: gRPC warns of unused ones
-        self._received = method.received
+        self._method = method
 
     def __aiter__(self) -> Self:
         return self
@@ -102,7 +118,7 @@ class _CountedRequests:
         if self._iterator is None:
             self._iterator = self._requests.__aiter__()
         request = await self._iterator.__anext__()
-        self._received.inc()
+        self._method.received += 1
         return request
 
 
@@ -120,7 +136,7 @@ def _single(inner: Behaviour, method: _Method, request_streaming: bool) -> Behav
         except BaseException as error:
             method.end(began, _code_of_failure(error, context))
             raise
-        method.sent.inc()
+        method.sent += 1
         method.end(began, context.code() or grpc.StatusCode.OK)
         return response
 
@@ -133,7 +149,7 @@ def _streamed(inner: Behaviour, method: _Method, request_streaming: bool) -> Beh
         try:
             async with aclosing(inner(_received(request, method, request_streaming), context)) as responses:
                 async for response in responses:
-                    method.sent.inc()
+                    method.sent += 1
                     yield response
         except BaseException as error:
             method.end(began, _code_of_failure(error, context))
@@ -146,7 +162,7 @@ def _streamed(inner: Behaviour, method: _Method, request_streaming: bool) -> Beh
 def _received(request: Any, method: _Method, streaming: bool) -> Any:
     if streaming:
         return _CountedRequests(request, method)
-    method.received.inc()
+    method.received += 1
     return request
 
 

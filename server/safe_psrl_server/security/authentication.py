@@ -20,6 +20,11 @@ class Authentication:
         self._book = book
         self._anybody = Caller(lambda: ANYBODY)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may call."""
+        return self._book is None
+
     def caller(self, context: Context) -> Caller:
         """Raises `UnauthenticatedError` if there is no credential; whether it is good, `Caller.identity` says."""
         if self._book is None:

@@ -1,12 +1,13 @@
-"""The interceptor at the door: who calls, whether they may, and whether it is too much. Services see only calls that passed."""
+"""The guard at the door: who calls, whether they may, and whether it is too much. Services see only calls that passed."""
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Self
 
 from safe_psrl_server.errors import PermissionDeniedError, ServiceError, UnavailableError
-from safe_psrl_server.interception import Behaviour, Context, Handler, WrappingInterceptor, rebuilt
+from safe_psrl_server.interception import Behaviour, Context, Handler, Wrapper, rebuilt
 from safe_psrl_server.refusals import Refusals
 from safe_psrl_server.security.authentication import Authentication
 from safe_psrl_server.security.caller import Caller, call_for, require
@@ -15,7 +16,7 @@ from safe_psrl_server.security.quotas import Accounts
 from safe_psrl_server.security.roles import RULES, Rule, Scope
 
 
-class Guard(WrappingInterceptor):
+class Guard(Wrapper):
     """Put inside the call counter, so that what it refuses is counted like any other call."""
 
     def __init__(
@@ -27,7 +28,6 @@ class Guard(WrappingInterceptor):
         *,
         open_reflection: bool = False,
     ) -> None:
-        super().__init__()
         self.authentication = authentication
         self.accounts = accounts
         self.refusals = refusals
@@ -35,8 +35,19 @@ class Guard(WrappingInterceptor):
         self._open_reflection = open_reflection
 
     def wrap(self, method: str, handler: Handler) -> Handler:
-        guarded = _Method(self, self._rule(method), bool(handler.request_streaming))
+        rule = self._rule(method)
+        if rule is not None and not handler.request_streaming and self._admits_everybody:
+            return handler
+        guarded = _Method(self, rule, bool(handler.request_streaming))
         return rebuilt(handler, guarded.single, guarded.streamed)
+
+    @property
+    def _admits_everybody(self) -> bool:
+        """Whether nobody has to say who they are, and nobody's calls are counted."""
+        return self.authentication.is_open and self.accounts.are_unlimited
+
+    def meet_unknown(self) -> None:
+        """Nobody is there to be guarded."""
 
     def _rule(self, name: str) -> Rule | None:
         rule = RULES.get(name)
@@ -120,17 +131,48 @@ class _Requests:
         self._requests = requests  # counted ones, which are iterators
         self._who = who
         self._guard = guard
+        self._loop = asyncio.get_running_loop()
+        self._waiting_since = 0.0
+        self._reader: asyncio.Task[Any] | None = None  # while it waits for a message
+        self._is_idle = False
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
+        reader = asyncio.current_task()
+        if not self._waiting_since:
+            self._watch(self._guard.idle_seconds)
+        self._waiting_since, self._reader = self._loop.time(), reader
         try:
-            async with asyncio.timeout(self._guard.idle_seconds):
-                request = await self._requests.__anext__()
-        except TimeoutError:
-            idle = self._guard.idle_seconds
-            raise UnavailableError(f"nothing came for {idle:g} s; open another stream", "STREAM_IDLE") from None
+            request = await self._requests.__anext__()
+        except asyncio.CancelledError:
+            if self._is_idle and reader is not None and not reader.uncancel():
+                idle = self._guard.idle_seconds
+                raise UnavailableError(f"nothing came for {idle:g} s; open another stream", "STREAM_IDLE") from None
+            raise
+        finally:
+            self._reader = None
         while (seconds := self._guard.accounts.wait(self._who.identity)) > 0:  # noqa: ASYNC110  # only time helps
             await asyncio.sleep(seconds)
         return request
+
+    def _watch(self, seconds: float) -> None:
+        """One timer a stream, not one a message: it looks how long the present wait has lasted, and comes back."""
+        self._loop.call_later(seconds, _look_at, weakref.ref(self))
+
+    def look(self) -> None:
+        left = self._guard.idle_seconds
+        if self._reader is not None:
+            left += self._waiting_since - self._loop.time()
+        if left > 0:
+            self._watch(left)
+        elif self._reader is not None:
+            self._is_idle = True
+            self._reader.cancel()
+
+
+def _look_at(requests: "weakref.ref[_Requests]") -> None:
+    """A stream that has ended is not kept for its timer's sake."""
+    if (still := requests()) is not None:
+        still.look()

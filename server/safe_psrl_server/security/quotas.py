@@ -50,6 +50,11 @@ class Accounts:
         self._clock = clock
         self._accounts: dict[str, Account] = {}
 
+    @property
+    def are_unlimited(self) -> bool:
+        """Whether nobody who is not named has a limit of calls."""
+        return not self._quotas.calls_per_second and not self._quotas.concurrent_calls
+
     def wait(self, identity: Identity) -> float:
         """Seconds until the identity may call again; 0, and counted, if it may now."""
         rate = identity.calls_per_second or self._quotas.calls_per_second

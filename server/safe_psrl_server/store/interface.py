@@ -5,7 +5,7 @@ bytes that the store does not look into.
 """
 
 from asyncio import Future
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -101,8 +101,8 @@ class EventStore(Protocol):
         """The heads of all streams, by agent."""
         ...
 
-    async def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> int:
-        """Append after `expected_version`; return the new version. Raises `VersionConflictError` and changes nothing."""
+    def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> Awaitable[int]:
+        """Append after `expected_version`; give the new version. Raises `VersionConflictError` and changes nothing."""
         ...
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:

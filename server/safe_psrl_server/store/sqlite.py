@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from safe_psrl_server.store.chain import BEGINNING, EventRow, Link, chained, followed, is_whole, snapshot_digest, transplanted
+from safe_psrl_server.store.chain import BEGINNING, Link, chained, followed, is_whole, snapshot_digest, transplanted
 from safe_psrl_server.store.interface import (
     DamagedStreamError,
     OnCommit,
@@ -34,16 +34,34 @@ from safe_psrl_server.store.witness import CommitWitness
 
 FILE: Final = "safe-psrl.db"
 MAX_GROUP: Final = 1024
+EMPTY_PASS: Final = 30e-6  # seconds: a pass of the loop that took longer has done something
+QUIET_PASSES: Final = 3  # of them before a commit; what a call needs takes several passes
+MOST_DELAY: Final = 0.01  # seconds that a commit waits for others to join it, however busy the loop is
 EVENTS_AFTER: Final = "SELECT version, payload, link FROM events WHERE agent = ? AND version > ? ORDER BY version"
 UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from messages that quote damaged bytes
 Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], object]  # runs inside the group's transaction
+StoredRow = tuple[str, int, bytes, bytes]  # agent, version, payload, link
 
 
-class _Entry(NamedTuple):
+class _Append(NamedTuple):
+    """Events for the end of a stream."""
+
+    agent: str
+    expected_version: int
+    events: Sequence[bytes]
+    future: "asyncio.Future[int]"
+
+
+class _Other(NamedTuple):
+    """Anything else that is written."""
+
     work: Work
     events: int  # that it appends
-    future: "asyncio.Future[object]"
+    future: "asyncio.Future[Any]"
+
+
+_Entry = _Append | _Other
 
 
 class SqliteStore:
@@ -56,7 +74,9 @@ class SqliteStore:
         self._on_commit = on_commit
         self._lock = DirectoryLock(directory)
         self._witness = CommitWitness(directory / "commits")
-        self._queue: SimpleQueue[_Entry | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[_Entry] | None] = SimpleQueue()
+        self._waiting: list[_Entry] = []  # for the next commit
+        self._is_busy = False  # a commit is under way, or about to be
         self._thread: threading.Thread | None = None
         self._reader = ThreadPoolExecutor(1, "store-reader")
         self._heads: dict[str, Link] = {}  # of the writing thread: version and link of each stream
@@ -115,22 +135,13 @@ class SqliteStore:
         rows = await self._read(lambda db: db.execute(f"SELECT agent, version, ({newest}) FROM streams").fetchall())  # noqa: S608  # constant
         return {agent: StreamHead(version, snapshot) for agent, version, snapshot in rows}
 
-    async def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> int:
-        def work(db: sqlite3.Connection) -> int:
-            head = self._head(db, agent)
-            if head.version != expected_version:
-                raise VersionConflictError(agent, expected_version, head.version)
-            if not events:
-                return head.version
-            rows = chained(head, events)
-            _insert(db, agent, rows)
-            self._heads[agent] = Link(rows[-1].version, rows[-1].link)
-            return rows[-1].version
-
-        return await self._submit(work, len(events))
+    def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> "asyncio.Future[int]":
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._submit(_Append(agent, expected_version, events, future))
+        return future
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
-        await self._submit(lambda db: _save_snapshot(db, agent, version, snapshot))
+        await self._other(lambda db: _save_snapshot(db, agent, version, snapshot))
 
     async def restore(self, agent: str, stream: StoredStream) -> None:
         def work(db: sqlite3.Connection) -> None:
@@ -142,10 +153,10 @@ class SqliteStore:
             if stream.snapshot is not None:
                 _insert_snapshot(db, agent, start, stream.snapshot)
             if rows:
-                _insert(db, agent, rows)
+                _insert(db, [(agent, *row) for row in rows])
             self._heads[agent] = Link(rows[-1].version, rows[-1].link) if rows else start
 
-        await self._submit(work, len(stream.events))
+        await self._other(work, len(stream.events))
 
     def usage(self) -> StoreUsage | None:
         used = 0
@@ -156,6 +167,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         if self._thread is not None:
+            self._hand_over()
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
             self._thread = None
@@ -168,12 +180,50 @@ class SqliteStore:
     async def _read(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
         return await self._loop.run_in_executor(self._reader, lambda: query(self._reading))
 
-    async def _submit(self, work: Callable[[sqlite3.Connection], Result], events: int = 0) -> Result:
+    def _other(self, work: Work, events: int = 0) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._submit(_Other(work, events, future))
+        return future
+
+    # --- group commit: entries wait on the loop, are committed in a thread, and are answered on the loop
+
+    def _submit(self, entry: _Entry) -> None:
         if self._failure.done():
-            raise self._failure.result()
-        future: asyncio.Future[object] = self._loop.create_future()
-        self._queue.put(_Entry(work, events, future))
-        return await future  # type: ignore[return-value]  # what the work returned
+            entry.future.set_exception(self._failure.result())
+            return
+        self._waiting.append(entry)
+        if not self._is_busy:
+            self._is_busy = True
+            self._await_quiet()
+
+    def _await_quiet(self) -> None:
+        """Commit as soon as the loop has nothing else to do: until then more may come to share the commit.
+
+        A lone caller waits for a few empty passes of the loop, which is next to nothing. Under load the loop is never empty,
+        and it is the work of the other calls that is waited for.
+        """
+        now = time.perf_counter()
+        self._loop.call_soon(self._look, now, now + MOST_DELAY, 0)
+
+    def _look(self, before: float, latest: float, quiet: int) -> None:
+        """A pass of the loop that began at `before` is over."""
+        now = time.perf_counter()
+        quiet = quiet + 1 if now - before < EMPTY_PASS else 0
+        if quiet < QUIET_PASSES and now < latest and len(self._waiting) < MAX_GROUP:
+            self._loop.call_soon(self._look, now, latest, quiet)
+        else:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        group, self._waiting = self._waiting, []
+        if group:
+            self._queue.put(group)
+
+    def _committed(self, group: list[_Entry], results: Sequence[object]) -> None:
+        _resolve(group, results)
+        self._is_busy = bool(self._waiting)
+        if self._waiting:
+            self._await_quiet()
 
     def _refuse_loss(self) -> None:
         """Compare with the witness before a byte is changed: a connection that may write drops a log that it cannot read."""
@@ -231,44 +281,55 @@ class SqliteStore:
 
     def _write(self) -> None:
         """The writing thread."""
-        while (first := self._queue.get()) is not None:
-            group = [first]
-            while len(group) < MAX_GROUP and not self._queue.empty():
-                if (entry := self._queue.get()) is None:
-                    self._queue.put(None)
-                    break
-                group.append(entry)
+        while (group := self._queue.get()) is not None:
             try:
                 results = self._commit(group)
             except Exception as error:  # noqa: BLE001  # whatever it was, nobody can say what became of the commit
-                self._loop.call_soon_threadsafe(self._fail, [entry.future for entry in group], error)
+                self._loop.call_soon_threadsafe(self._fail, group, error)
                 return
-            self._loop.call_soon_threadsafe(_resolve, [entry.future for entry in group], results)
+            self._loop.call_soon_threadsafe(self._committed, group, results)
 
     def _commit(self, group: list[_Entry]) -> list[object]:
         """The results of a group after its commit; exceptions are results too."""
         db, results, events, began = self._writing, list[object](), 0, time.perf_counter()
+        rows = list[StoredRow]()
         db.execute("BEGIN IMMEDIATE")
         for entry in group:
             try:
-                results.append(entry.work(db))
-                events += entry.events
+                if isinstance(entry, _Append):
+                    results.append(self._chain(db, entry, rows))
+                    events += len(entry.events)
+                else:
+                    _insert(db, rows)
+                    rows.clear()
+                    results.append(entry.work(db))
+                    events += entry.events
             except (VersionConflictError, DamagedStreamError) as error:
                 results.append(error)
+        _insert(db, rows)
         (number,) = db.execute("UPDATE commits SET number = number + 1 RETURNING number").fetchone()
         db.execute("COMMIT")
         self._witness.note(number)
         self._on_commit(time.perf_counter() - began, events)
         return results
 
-    def _fail(self, futures: "list[asyncio.Future[object]]", error: Exception) -> None:
+    def _chain(self, db: sqlite3.Connection, entry: _Append, rows: list[StoredRow]) -> int:
+        """Add the rows of `entry` to `rows`; the version that the stream will have."""
+        head = self._head(db, entry.agent)
+        if head.version != entry.expected_version:
+            raise VersionConflictError(entry.agent, entry.expected_version, head.version)
+        if entry.events:
+            chain = chained(head, entry.events)
+            rows += [(entry.agent, *row) for row in chain]
+            self._heads[entry.agent] = head = Link(chain[-1].version, chain[-1].link)
+        return head.version
+
+    def _fail(self, group: list[_Entry], error: Exception) -> None:
         failure = StoreFailedError(f"a commit to {self._directory} failed: {error}")
         if not self._failure.done():
             self._failure.set_result(failure)
-        while not self._queue.empty():
-            if (entry := self._queue.get()) is not None:
-                futures.append(entry.future)
-        _resolve(futures, [failure] * len(futures))
+        group, self._waiting = group + self._waiting, []
+        _resolve(group, [failure] * len(group))
 
 
 def _one_line(error: object) -> str:
@@ -276,8 +337,9 @@ def _one_line(error: object) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _resolve(futures: "list[asyncio.Future[object]]", results: Sequence[object]) -> None:
-    for future, result in zip(futures, results, strict=True):
+def _resolve(group: Sequence[_Entry], results: Sequence[object]) -> None:
+    for entry, result in zip(group, results, strict=True):
+        future: asyncio.Future[Any] = entry.future
         if future.done():  # its caller has gone away
             continue
         if isinstance(result, Exception):
@@ -321,10 +383,13 @@ def _load_tail(db: sqlite3.Connection, agent: str, after: int) -> list[bytes] | 
     return followed(start, rows, Link(*head))
 
 
-def _insert(db: sqlite3.Connection, agent: str, rows: Sequence[EventRow]) -> None:
-    db.executemany("INSERT INTO events (agent, version, payload, link) VALUES (?, ?, ?, ?)", [(agent, *row) for row in rows])
-    last = rows[-1]
-    db.execute("INSERT OR REPLACE INTO streams (agent, version, link) VALUES (?, ?, ?)", (agent, last.version, last.link))
+def _insert(db: sqlite3.Connection, rows: Sequence[StoredRow]) -> None:
+    """Rows of any agents, those of each in order."""
+    if not rows:
+        return
+    db.executemany("INSERT INTO events (agent, version, payload, link) VALUES (?, ?, ?, ?)", rows)
+    heads = {agent: (agent, version, link) for agent, version, _payload, link in rows}
+    db.executemany("INSERT OR REPLACE INTO streams (agent, version, link) VALUES (?, ?, ?)", heads.values())
 
 
 def _insert_snapshot(db: sqlite3.Connection, agent: str, at: Link, snapshot: bytes) -> None:

@@ -1,0 +1,201 @@
+"""Load on a service: clients on one event loop, each playing the streaming buffer through one way of the protocol.
+
+Every function makes about `calls` calls and returns the seconds that they took and how many steps (or calls) that were.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+import grpc
+
+from safe_psrl_experiments.bench.echo_server import STREAM, UNARY
+from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
+
+PRESET: Final = "streaming-buffer"
+HORIZON: Final = 10
+DEADLINE: Final = 120.0  # of a stream, and of whatever hangs
+
+
+class Turn(NamedTuple):
+    """One measurement."""
+
+    done: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.done / self.seconds
+
+
+class Target:
+    """The service that is measured, on one connection."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.control: Any = control_pb2_grpc.ControlServiceStub(channel)  # the stubs' types are those of synchronous calls
+        self.admin: Any = admin_pb2_grpc.AdminServiceStub(channel)
+
+    async def create(self, names: Sequence[str], preset: str = PRESET) -> None:
+        for name in names:
+            await self.admin.CreateAgent(admin_pb2.CreateAgentRequest(agent=name, preset=preset), timeout=DEADLINE)
+
+
+class Echo:
+    """The bare echo, with the same messages."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        request = control_pb2.StepRequest
+        self.unary = channel.unary_unary(UNARY, request.SerializeToString, request.FromString)
+        self.stream = channel.stream_stream(STREAM, request.SerializeToString, request.FromString)
+
+
+@asynccontextmanager
+async def connected(target: str) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(target) as channel:
+        await asyncio.wait_for(channel.channel_ready(), DEADLINE)
+        yield channel
+
+
+def step_request(agent: str, episode: int, step: int, action: int) -> control_pb2.StepRequest:
+    """A step of a buffer that stays empty: the cheapest environment there is, so that the service is what is measured."""
+    transition = control_pb2.Transition(state=0, action=action, next_state=0)
+    return control_pb2.StepRequest(agent=agent, episode=episode, step=step, transition=transition)
+
+
+async def together(players: Sequence[Awaitable[int]]) -> Turn:
+    began = time.perf_counter()
+    done = sum(await asyncio.gather(*players))
+    return Turn(done, time.perf_counter() - began)
+
+
+# --- the echo
+
+
+async def echo_unary(echo: Echo, clients: int, calls: int) -> Turn:
+    async def play(agent: str) -> int:
+        for number in range(calls // clients):
+            await echo.unary(step_request(agent, 1_000, number % HORIZON, 0), timeout=DEADLINE)
+        return calls // clients
+
+    return await together([play(f"agent-{number:02}") for number in range(clients)])
+
+
+async def echo_sequential(echo: Echo, calls: int) -> list[float]:
+    """Milliseconds of each call."""
+    return [await _timed(echo.unary, step_request("agent-00", 1_000, step % HORIZON, 0)) for step in range(calls)]
+
+
+async def echo_stream(echo: Echo, clients: int, calls: int) -> Turn:
+    async def play(agent: str) -> int:
+        stream = echo.stream(timeout=DEADLINE)
+        for number in range(calls // clients):
+            await stream.write(step_request(agent, 1_000, number % HORIZON, 0))
+            await stream.read()
+        await stream.done_writing()
+        return calls // clients
+
+    return await together([play(f"agent-{number:02}") for number in range(clients)])
+
+
+# --- the service
+
+
+async def step_sequential(target: Target, agent: str, calls: int) -> list[float]:
+    """Milliseconds of each step; the episodes' starts between them are not in it."""
+    took = list[float]()
+    while len(took) < calls:
+        started = await _start(target, agent)
+        action = started.action
+        for step in range(HORIZON):
+            request = step_request(agent, started.episode, step, action)
+            began = time.perf_counter()
+            action = (await target.control.Step(request, timeout=DEADLINE)).action
+            took.append((time.perf_counter() - began) * 1e3)
+    return took
+
+
+async def step_unary(target: Target, agents: Sequence[str], calls: int) -> Turn:
+    """A client an agent: steps, and the starts of episodes between them, which count as time but not as steps."""
+
+    async def play(agent: str) -> int:
+        episodes = max(calls // len(agents) // HORIZON, 1)
+        for _ in range(episodes):
+            started = await _start(target, agent)
+            action = started.action
+            for step in range(HORIZON):
+                request = step_request(agent, started.episode, step, action)
+                action = (await target.control.Step(request, timeout=DEADLINE)).action
+        return episodes * HORIZON
+
+    return await together([play(agent) for agent in agents])
+
+
+async def step_stream(target: Target, agents: Sequence[str], calls: int) -> Turn:
+    """A stream an agent; episodes begin on it too."""
+
+    async def play(agent: str) -> int:
+        stream = target.control.StepStream(timeout=DEADLINE)
+        episodes = max(calls // len(agents) // HORIZON, 1)
+        for _ in range(episodes):
+            begin = control_pb2.StartEpisodeRequest(agent=agent, state=0, abandon_open=True)
+            await stream.write(control_pb2.StepStreamRequest(start_episode=begin))
+            started = (await stream.read()).start_episode
+            action = started.action
+            for step in range(HORIZON):
+                request = step_request(agent, started.episode, step, action)
+                await stream.write(control_pb2.StepStreamRequest(step=request))
+                reply = await stream.read()
+                if reply.WhichOneof("outcome") != "step":
+                    raise RuntimeError(f"the service answered {reply}")
+                action = reply.step.action
+        await stream.done_writing()
+        return episodes * HORIZON
+
+    return await together([play(agent) for agent in agents])
+
+
+async def report_episodes(target: Target, agents: Sequence[str], calls: int) -> Turn:
+    """A client an agent, which plays the policy itself: a call an episode, that reports it and begins the next."""
+
+    async def play(agent: str) -> int:
+        begin = control_pb2.StartEpisodeRequest(agent=agent, state=0, with_policy=True, abandon_open=True)
+        started = await target.control.StartEpisode(begin, timeout=DEADLINE)
+        episodes = max(calls // len(agents) // HORIZON, 1)
+        for _ in range(episodes):
+            policy, num_states = started.policy.actions, started.policy.num_states
+            moves = [control_pb2.Transition(state=0, action=policy[step * num_states], next_state=0) for step in range(HORIZON)]
+            request = control_pb2.ReportEpisodeRequest(agent=agent, episode=started.episode, transitions=moves, next=begin)
+            started = (await target.control.ReportEpisode(request, timeout=DEADLINE)).next
+        return episodes * HORIZON
+
+    return await together([play(agent) for agent in agents])
+
+
+async def get_action(target: Target, agents: Sequence[str], calls: int) -> Turn:
+    async def play(agent: str) -> int:
+        request = control_pb2.GetActionRequest(agent=agent, state=0)
+        for _ in range(calls // len(agents)):
+            await target.control.GetAction(request, timeout=DEADLINE)
+        return calls // len(agents)
+
+    return await together([play(agent) for agent in agents])
+
+
+async def get_action_sequential(target: Target, agents: Sequence[str], calls: int) -> list[float]:
+    """Milliseconds of each call, of one agent after the other."""
+    requests = [control_pb2.GetActionRequest(agent=agent, state=0) for agent in agents]
+    return [await _timed(target.control.GetAction, requests[number % len(requests)]) for number in range(calls)]
+
+
+async def _start(target: Target, agent: str) -> control_pb2.StartEpisodeResponse:
+    request = control_pb2.StartEpisodeRequest(agent=agent, state=0, abandon_open=True)
+    reply: control_pb2.StartEpisodeResponse = await target.control.StartEpisode(request, timeout=DEADLINE)
+    return reply
+
+
+async def _timed(call: Callable[..., Awaitable[object]], request: object) -> float:
+    began = time.perf_counter()
+    await call(request, timeout=DEADLINE)
+    return (time.perf_counter() - began) * 1e3
