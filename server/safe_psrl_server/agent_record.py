@@ -1,18 +1,22 @@
 """An agent as the fold of its events. Applying an event never fails, never samples and never plans: events are outcomes."""
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from safe_psrl.checks import sealed
 from safe_psrl.learner import AgentState, settle
 from safe_psrl.planning import Policy
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.conversion import Definition, definition_of, policy_from_message, transition_from_event, unpack
+from safe_psrl_server.policies import read_policy
 
 COMPLETED = events_pb2.EPISODE_END_COMPLETED
 OPEN = events_pb2.EPISODE_END_UNSPECIFIED
 SNAPSHOT_FORMAT = 1
+NO_POLICY: Policy = sealed(np.empty((0, 0), np.int32))
 
 
 @dataclass(eq=False)
@@ -20,7 +24,7 @@ class Episode:
     """An episode that is open, or was closed lately."""
 
     started: events_pb2.EpisodeStarted
-    policy: Policy  # [H, S]
+    policy: Policy  # [H, S]; empty until it is attached, if it is stored apart
     active_micros: int
     transitions: list[events_pb2.TransitionObserved] = field(default_factory=list)
     end: "events_pb2.EpisodeEnd.ValueType" = OPEN
@@ -28,6 +32,11 @@ class Episode:
     @property
     def number(self) -> int:
         return self.started.episode
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether its policy is stored beside the stream."""
+        return bool(self.started.policy_digest)
 
     @property
     def next_step(self) -> int:
@@ -135,10 +144,33 @@ class AgentRecord:
         self.totals.CopyFrom(snapshot.totals)
         self.paused, self.pause_reason = snapshot.paused, snapshot.pause_reason
         for kept in snapshot.episodes:
-            policy = policy_from_message(kept.started.policy)
             self.episodes[kept.started.episode] = Episode(
-                kept.started, policy, kept.active_micros, list(kept.transitions), kept.end
+                kept.started, _policy(kept.started), kept.active_micros, list(kept.transitions), kept.end
             )
+
+    def attach(self, policies: Mapping[int, bytes]) -> None:
+        """Give episodes their policies that are stored apart. Raises ValueError if one is missing, or not what was stored."""
+        for episode in self.episodes.values():
+            if not episode.policy.size:
+                episode.started.policy.CopyFrom(read_policy(episode.started, policies.get(episode.number)))
+                episode.policy = policy_from_message(episode.started.policy)
+
+    def forgotten_by(self, events: Sequence[events_pb2.Event]) -> list[int]:
+        """The episodes whose policy is stored apart, and that nobody can ask about after `events`."""
+        apart = [episode.number for episode in self.episodes.values() if episode.is_apart]
+        if not apart:
+            return []
+        ends = {number: episode.end for number, episode in self.episodes.items()}
+        for event in events:
+            kind = event.WhichOneof("kind")
+            if kind == "episode_ended":
+                ends[event.episode_ended.episode] = event.episode_ended.end
+            elif kind == "episode_started":
+                for number in self._beyond_memory(ends):
+                    del ends[number]
+            elif kind == "agent_deleted":
+                ends.clear()
+        return [number for number in apart if number not in ends]
 
     def settled_state(self) -> AgentState:
         """The state with every reported transition in its counts. Learning goes on from it to the same end."""
@@ -159,15 +191,18 @@ class AgentRecord:
         self._state = replace(
             settle(self.state), episode=started.episode, dual_variables=np.array(started.next_dual_variables, np.float64)
         )
-        self.episodes[started.episode] = Episode(started, policy_from_message(started.policy), time_micros)
-        closed = [episode.number for episode in self.episodes.values() if not episode.is_open]
-        for number in closed[: -self.definition.max_open_episodes]:
+        self.episodes[started.episode] = Episode(started, _policy(started), time_micros)
+        for number in self._beyond_memory({number: episode.end for number, episode in self.episodes.items()}):
             del self.episodes[number]
+
+    def _beyond_memory(self, ends: "Mapping[int, events_pb2.EpisodeEnd.ValueType]") -> list[int]:
+        """Which episodes are forgotten when another one begins: as many closed ones are kept as may be open."""
+        return [number for number, end in ends.items() if end != OPEN][: -self.definition.max_open_episodes]
 
     def _observe(self, observed: events_pb2.TransitionObserved, time_micros: int) -> None:
         episode = self.episodes[observed.episode]
         self.totals.transitions += 1
-        if episode.policy[observed.step, observed.state] != observed.action:
+        if observed.overridden or (not episode.is_apart and episode.policy[observed.step, observed.state] != observed.action):
             self.totals.overridden_actions += 1
         episode.transitions.append(observed)
         episode.active_micros = time_micros
@@ -187,6 +222,13 @@ class AgentRecord:
             totals.constraint_regret[i] += cost - budget
             totals.constraint_regret_max[i] = max(totals.constraint_regret_max[i], totals.constraint_regret[i])
             totals.violations[i] += cost > budget
+
+
+def _policy(started: events_pb2.EpisodeStarted) -> Policy:
+    """Of a new or a read episode; nothing yet if it is stored apart."""
+    if started.policy_digest and not started.policy.actions:
+        return NO_POLICY
+    return policy_from_message(started.policy)
 
 
 def _state_of(snapshot: events_pb2.Snapshot, fresh: AgentState) -> AgentState:

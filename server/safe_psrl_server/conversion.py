@@ -125,9 +125,9 @@ def options_from_message(message: model_pb2.SafePsrlOptions) -> SafePsrlOptions:
 
 
 def policy_to_message(policy: Policy, probabilities: NDArray[np.float64] | None = None) -> model_pb2.Policy:
-    message = model_pb2.Policy(horizon=policy.shape[0], num_states=policy.shape[1], actions=policy.ravel())
+    message = model_pb2.Policy(horizon=policy.shape[0], num_states=policy.shape[1], actions=policy.ravel().tolist())
     if probabilities is not None:
-        message.probabilities.extend(probabilities.ravel())
+        message.probabilities.extend(probabilities.ravel().tolist())
     return message
 
 

@@ -1,6 +1,6 @@
 """From what is stored to a record. Whatever cannot be folded is damage, of that agent alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agent_record import AgentRecord
@@ -17,6 +17,7 @@ def folded(name: str, stream: StoredStream) -> AgentRecord:
     except Exception as error:  # whatever it is, it is this agent's alone
         raise DamagedStreamError(f"its events cannot be folded: {error!r}") from error
     apply_all(record, parsed(stream.events))
+    attach(record, stream.policies)
     if record.version != stream.version:
         raise DamagedStreamError(f"it folds to version {record.version}, not {stream.version}")
     return record
@@ -35,3 +36,11 @@ def apply_all(record: AgentRecord, events: Sequence[events_pb2.Event]) -> None:
             record.apply(event)
     except Exception as error:  # whatever it is, it is this agent's alone
         raise DamagedStreamError(f"its events cannot be folded: {error!r}") from error
+
+
+def attach(record: AgentRecord, policies: Mapping[int, bytes]) -> None:
+    """Give the record's episodes the policies that are stored beside their stream. Raises `DamagedStreamError`."""
+    try:
+        record.attach(policies)
+    except Exception as error:  # whatever it is, it is this agent's alone
+        raise DamagedStreamError(str(error)) from error

@@ -32,10 +32,12 @@ from safe_psrl_server.errors import (
     ServiceError,
     UnavailableError,
 )
-from safe_psrl_server.folding import apply_all, folded, parsed
+from safe_psrl_server.folding import apply_all, attach, folded, parsed
 from safe_psrl_server.metrics.meter import Meter
+from safe_psrl_server.policies import is_large, stored
 from safe_psrl_server.snapshot import snapshot_of
 from safe_psrl_server.store import (
+    NO_POLICIES,
     DamagedStreamError,
     EventStore,
     StoreFailedError,
@@ -273,12 +275,12 @@ class AgentHost:
                     if stream.version != self._whole(agent).version:  # another replica goes on meanwhile
                         await self._catch_up(agent)
                         stream = await self._store.load(name)
-                stored = folded(name, stream)
+                found = folded(name, stream)
             except DamagedStreamError as error:
                 raise DataLossError(f"what is stored of agent {name!r} is damaged: {error}", agent=name) from error
             served = self._whole(agent)
-            same = snapshot_of(served) == snapshot_of(stored)
-            return Verification(same, served.version, stored.version, len(stream.events), stored.digest())
+            same = snapshot_of(served) == snapshot_of(found)
+            return Verification(same, served.version, found.version, len(stream.events), found.digest())
 
     # --- inside
 
@@ -311,7 +313,8 @@ class AgentHost:
     async def _append(self, agent: Hosted, record: AgentRecord, events: Sequence[events_pb2.Event]) -> bool:
         """Whether `events` are stored and applied. If somebody else appended first, the record is up to date instead."""
         try:
-            await self._store.append(agent.name, record.version, [event.SerializeToString() for event in events])
+            payloads, policies = await _stored(events)
+            await self._store.append(agent.name, record.version, payloads, policies, record.forgotten_by(events))
         except VersionConflictError:
             with _reached():
                 await self._read_on(agent)
@@ -356,8 +359,9 @@ class AgentHost:
         try:
             tail = await self._store.load_tail(agent.name, record.version) if record is not None else None
             if record is not None and tail is not None:
-                events = parsed(tail)
+                events = parsed(tail.events)
                 apply_all(record, events)
+                attach(record, tail.policies)
                 if events and agent.unsaved_since_micros is None:
                     agent.unsaved_since_micros = events[0].time_micros
                 return
@@ -447,6 +451,13 @@ def _is_short(learner: SafePsrl) -> bool:
     work = spec.num_states**2 * spec.num_actions * (spec.horizon + 20)
     plans = ADAPTIVE_PLANS if options.is_adaptive else 1
     return work * plans <= INLINE_PLAN and work * learner.problem.max_draws <= INLINE_PLAN_AT_WORST
+
+
+async def _stored(events: Sequence[events_pb2.Event]) -> tuple[list[bytes], Mapping[int, bytes]]:
+    """What is stored of `events`, and the policies beside them. A large policy is packed in a thread, off the loop."""
+    if any(map(is_large, events)):
+        return await asyncio.to_thread(stored, events)
+    return [event.SerializeToString() for event in events], NO_POLICIES
 
 
 @contextlib.contextmanager
