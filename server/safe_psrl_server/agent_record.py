@@ -3,11 +3,11 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
-from safe_psrl.checks import sealed
-from safe_psrl.learner import AgentState, settle
+from safe_psrl.learner import AgentState, Transition, settle
 from safe_psrl.planning import Policy
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.conversion import Definition, definition_of, policy_from_message, transition_from_event, unpack
@@ -16,7 +16,7 @@ from safe_psrl_server.policies import read_policy
 COMPLETED = events_pb2.EPISODE_END_COMPLETED
 OPEN = events_pb2.EPISODE_END_UNSPECIFIED
 SNAPSHOT_FORMAT = 1
-NO_POLICY: Policy = sealed(np.empty((0, 0), np.int32))
+SETTLE_AFTER = 5_000  # transitions that no plan needed yet, as when a history is read: settling copies the tables
 
 
 @dataclass(eq=False)
@@ -24,7 +24,6 @@ class Episode:
     """An episode that is open, or was closed lately."""
 
     started: events_pb2.EpisodeStarted
-    policy: Policy  # [H, S]; empty until it is attached, if it is stored apart
     active_micros: int
     transitions: list[events_pb2.TransitionObserved] = field(default_factory=list)
     end: "events_pb2.EpisodeEnd.ValueType" = OPEN
@@ -33,10 +32,27 @@ class Episode:
     def number(self) -> int:
         return self.started.episode
 
-    @property
+    @cached_property
+    def policy(self) -> Policy:
+        """[H, S]. Made when it is first asked for: a history is read without."""
+        return policy_from_message(self.started.policy)
+
+    @cached_property
     def is_apart(self) -> bool:
         """Whether its policy is stored beside the stream."""
         return bool(self.started.policy_digest)
+
+    @property
+    def lacks_policy(self) -> bool:
+        """Whether it is stored apart and was not read yet."""
+        return self.is_apart and not self.started.policy.actions
+
+    def is_overridden_by(self, observed: events_pb2.TransitionObserved) -> bool:
+        """Whether another action was executed than proposed. Where the policy is stored apart it may be gone by now."""
+        if self.is_apart:
+            return observed.overridden
+        policy = self.started.policy
+        return policy.actions[observed.step * policy.num_states + observed.state] != observed.action
 
     @property
     def next_step(self) -> int:
@@ -72,7 +88,9 @@ class AgentRecord:
         self.episodes: dict[int, Episode] = {}  # by number, oldest first: the open ones and as many closed ones
         self.totals = events_pb2.Totals()
         self._definition: Definition | None = None
-        self._state: AgentState | None = None
+        self._learns_signals = False
+        # What was learned, and the transitions after it. One pair, changed at one stroke: snapshots settle in a thread.
+        self._known: tuple[AgentState, list[Transition]] | None = None
 
     @property
     def definition(self) -> Definition:
@@ -81,8 +99,9 @@ class AgentRecord:
 
     @property
     def state(self) -> AgentState:
-        assert self._state is not None  # noqa: S101  # callers have checked `exists`
-        return self._state
+        assert self._known is not None  # noqa: S101  # callers have checked `exists`
+        learned, later = self._known
+        return replace(learned, pending=tuple(later)) if later else learned
 
     @property
     def open_episodes(self) -> list[Episode]:
@@ -123,7 +142,8 @@ class AgentRecord:
         self.paused, self.pause_reason = False, ""
         self.created_micros = created_micros
         self._definition = definition
-        self._state = definition.learner.initial_state()
+        self._learns_signals = definition.spec.learns_signals
+        self._known = definition.learner.initial_state(), []
         self.episodes = {}
         self.totals = events_pb2.Totals(
             constraint_regret=[0.0] * count,
@@ -140,20 +160,19 @@ class AgentRecord:
         if snapshot.deleted:
             return
         self.define(definition_of(snapshot.spec), snapshot.created_micros)
-        self._state = _state_of(snapshot, self.state)
+        self._known = _state_of(snapshot, self.state), []
         self.totals.CopyFrom(snapshot.totals)
         self.paused, self.pause_reason = snapshot.paused, snapshot.pause_reason
         for kept in snapshot.episodes:
             self.episodes[kept.started.episode] = Episode(
-                kept.started, _policy(kept.started), kept.active_micros, list(kept.transitions), kept.end
+                kept.started, kept.active_micros, list(kept.transitions), kept.end
             )
 
     def attach(self, policies: Mapping[int, bytes]) -> None:
         """Give episodes their policies that are stored apart. Raises ValueError if one is missing, or not what was stored."""
         for episode in self.episodes.values():
-            if not episode.policy.size:
+            if episode.lacks_policy:
                 episode.started.policy.CopyFrom(read_policy(episode.started, policies.get(episode.number)))
-                episode.policy = policy_from_message(episode.started.policy)
 
     def forgotten_by(self, events: Sequence[events_pb2.Event]) -> list[int]:
         """The episodes whose policy is stored apart, and that nobody can ask about after `events`."""
@@ -174,8 +193,9 @@ class AgentRecord:
 
     def settled_state(self) -> AgentState:
         """The state with every reported transition in its counts. Learning goes on from it to the same end."""
-        self._state = settle(self.state)
-        return self._state
+        state = settle(self.state)
+        self._known = state, []
+        return state
 
     def digest(self) -> str:
         """Equal for equal learned states, whatever snapshots and restarts lay between."""
@@ -188,10 +208,11 @@ class AgentRecord:
         return digest.hexdigest()
 
     def _start(self, started: events_pb2.EpisodeStarted, time_micros: int) -> None:
-        self._state = replace(
-            settle(self.state), episode=started.episode, dual_variables=np.array(started.next_dual_variables, np.float64)
-        )
-        self.episodes[started.episode] = Episode(started, _policy(started), time_micros)
+        assert self._known is not None  # noqa: S101  # it was created
+        learned, later = self._known
+        duals = np.array(started.next_dual_variables, np.float64)
+        self._known = replace(learned, episode=started.episode, dual_variables=duals), later
+        self.episodes[started.episode] = Episode(started, time_micros)
         for number in self._beyond_memory({number: episode.end for number, episode in self.episodes.items()}):
             del self.episodes[number]
 
@@ -202,12 +223,19 @@ class AgentRecord:
     def _observe(self, observed: events_pb2.TransitionObserved, time_micros: int) -> None:
         episode = self.episodes[observed.episode]
         self.totals.transitions += 1
-        if observed.overridden or (not episode.is_apart and episode.policy[observed.step, observed.state] != observed.action):
+        if episode.is_overridden_by(observed):
             self.totals.overridden_actions += 1
         episode.transitions.append(observed)
         episode.active_micros = time_micros
-        state = self.state
-        self._state = replace(state, pending=(*state.pending, transition_from_event(observed)))
+        assert self._known is not None  # noqa: S101  # it was created
+        later = self._known[1]
+        later.append(
+            transition_from_event(observed)
+            if self._learns_signals
+            else Transition(observed.step, observed.state, observed.action, observed.next_state)
+        )
+        if len(later) >= SETTLE_AFTER:
+            self.settled_state()
 
     def _end(self, ended: events_pb2.EpisodeEnded) -> None:
         self.episodes[ended.episode].end = ended.end
@@ -222,13 +250,6 @@ class AgentRecord:
             totals.constraint_regret[i] += cost - budget
             totals.constraint_regret_max[i] = max(totals.constraint_regret_max[i], totals.constraint_regret[i])
             totals.violations[i] += cost > budget
-
-
-def _policy(started: events_pb2.EpisodeStarted) -> Policy:
-    """Of a new or a read episode; nothing yet if it is stored apart."""
-    if started.policy_digest and not started.policy.actions:
-        return NO_POLICY
-    return policy_from_message(started.policy)
 
 
 def _state_of(snapshot: events_pb2.Snapshot, fresh: AgentState) -> AgentState:

@@ -10,7 +10,7 @@ the store was asked for the version, or has taken an append at it.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -50,7 +50,9 @@ PLANNED_BY = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__v
 INLINE_PLAN = 300_000  # products and draws of a plan that is made without a thread: about a millisecond
 ADAPTIVE_PLANS = 25  # ordinary plans that an adaptive one takes
 INLINE_PLAN_AT_WORST = 10 * INLINE_PLAN  # if every kernel that may be drawn must be
-READS_AT_ONCE = 4  # of agents that are read from the store one after the other
+READS_AT_ONCE = 4  # so that the store reads while agents are made of what it read
+SNAPSHOTS_AT_ONCE = 64  # so that they share commits
+LARGE_TABLE = 100_000  # entries of an agent whose snapshot is made in a thread: a millisecond or more
 REFRESH_PAUSE = 9  # times what a refresh took: it may have a tenth of the time
 MOST_CONFLICTS = 100  # of one call
 
@@ -118,13 +120,11 @@ class AgentHost:
     async def recover(self) -> None:
         """Read every agent from the store. Damaged ones are quarantined, the others served."""
         began = time.monotonic()
-        names = iter(await self._store.agents())
 
-        async def read() -> None:
-            for name in names:
-                self._agents[name] = await self._load(name)
+        async def read(name: str) -> None:
+            self._agents[name] = await self._load(name)
 
-        await asyncio.gather(*(read() for _ in range(READS_AT_ONCE if self._store.is_shared else 1)))
+        await _for_each(await self._store.agents(), read, READS_AT_ONCE)
         self.recovery_seconds = time.monotonic() - began
 
     async def run(self) -> None:
@@ -156,9 +156,8 @@ class AgentHost:
         while self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
         with contextlib.suppress(StoreFailedError):  # whoever waits for the store's failure hears of it there
-            for agent in list(self._agents.values()):
-                if self._is_ours_to_save(agent):
-                    await self.snapshot(agent.name)
+            ours = [agent.name for agent in self._agents.values() if self._is_ours_to_save(agent)]
+            await _for_each(ours, self.snapshot, SNAPSHOTS_AT_ONCE)
         self._planners.shutdown()
 
     # --- reading
@@ -251,7 +250,7 @@ class AgentHost:
             record = agent.record
             if record is None or record.version <= agent.snapshot_version:
                 return
-            data = await asyncio.to_thread(lambda: snapshot_of(record).SerializeToString())
+            data = await _in_thread_if(_is_large(record), lambda: snapshot_of(record).SerializeToString())
             try:
                 await self._store.save_snapshot(name, record.version, data)
             except DamagedStreamError as error:
@@ -386,13 +385,7 @@ class AgentHost:
         return self._agents.setdefault(name, Hosted(name, AgentRecord(name)))
 
     async def _refresh_all(self, heads: Mapping[str, StreamHead]) -> None:
-        rest = iter(heads.items())
-
-        async def read() -> None:
-            for name, head in rest:
-                await self._refresh(name, head)
-
-        await asyncio.gather(*(read() for _ in range(READS_AT_ONCE)))
+        await _for_each(heads, lambda name: self._refresh(name, heads[name]), READS_AT_ONCE)
 
     async def _refresh(self, name: str, head: StreamHead) -> None:
         if name not in self._agents:
@@ -451,6 +444,24 @@ def _is_short(learner: SafePsrl) -> bool:
     work = spec.num_states**2 * spec.num_actions * (spec.horizon + 20)
     plans = ADAPTIVE_PLANS if options.is_adaptive else 1
     return work * plans <= INLINE_PLAN and work * learner.problem.max_draws <= INLINE_PLAN_AT_WORST
+
+
+async def _for_each(names: Iterable[str], work: Callable[[str], Awaitable[object]], at_once: int) -> None:
+    rest = iter(names)
+
+    async def some() -> None:
+        for name in rest:
+            await work(name)
+
+    await asyncio.gather(*(some() for _ in range(at_once)))
+
+
+async def _in_thread_if(large: bool, work: Callable[[], Reply]) -> Reply:
+    return await asyncio.to_thread(work) if large else work()
+
+
+def _is_large(record: AgentRecord) -> bool:
+    return record.exists and record.definition.table_entries > LARGE_TABLE
 
 
 async def _stored(events: Sequence[events_pb2.Event]) -> tuple[list[bytes], Mapping[int, bytes]]:

@@ -74,7 +74,9 @@ def refuse_nonsense(record: AgentRecord) -> None:
 
 
 def _refuse_nonsense_in(episode: Episode, record: AgentRecord) -> None:
-    spec, started, policy = record.definition.spec, episode.started, episode.policy
+    spec, started = record.definition.spec, episode.started
+    _require(len(started.policy.actions) == spec.horizon * spec.num_states, "its policy has the wrong size")
+    policy = episode.policy
     for per_constraint in (
         started.pessimism,
         started.dual_scale,
