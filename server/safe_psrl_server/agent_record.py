@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,6 +76,14 @@ class Episode:
         return totals
 
 
+class _Known(NamedTuple):
+    """What was learned, and what came after and is entered when it is needed: a history is read without making each state."""
+
+    learned: AgentState | None
+    later: list[Transition]
+    started: events_pb2.EpisodeStarted | None = None  # the latest, unless it is in `learned`
+
+
 class AgentRecord:
     """What is known of one agent after `version` events. Changed by `apply` only."""
 
@@ -89,8 +98,7 @@ class AgentRecord:
         self.totals = events_pb2.Totals()
         self._definition: Definition | None = None
         self._learns_signals = False
-        # What was learned, and the transitions after it. One pair, changed at one stroke: snapshots settle in a thread.
-        self._known: tuple[AgentState, list[Transition]] | None = None
+        self._known = _Known(None, [])  # replaced as a whole: snapshots settle it in a thread
 
     @property
     def definition(self) -> Definition:
@@ -99,8 +107,12 @@ class AgentRecord:
 
     @property
     def state(self) -> AgentState:
-        assert self._known is not None  # noqa: S101  # callers have checked `exists`
-        learned, later = self._known
+        learned, later, started = self._known
+        assert learned is not None  # noqa: S101  # callers have checked `exists`
+        if started is not None:
+            duals = np.array(started.next_dual_variables[:], np.float64)
+            learned = replace(learned, episode=started.episode, dual_variables=duals)
+            self._known = _Known(learned, later)
         return replace(learned, pending=tuple(later)) if later else learned
 
     @property
@@ -143,7 +155,7 @@ class AgentRecord:
         self.created_micros = created_micros
         self._definition = definition
         self._learns_signals = definition.spec.learns_signals
-        self._known = definition.learner.initial_state(), []
+        self._known = _Known(definition.learner.initial_state(), [])
         self.episodes = {}
         self.totals = events_pb2.Totals(
             constraint_regret=[0.0] * count,
@@ -160,7 +172,7 @@ class AgentRecord:
         if snapshot.deleted:
             return
         self.define(definition_of(snapshot.spec), snapshot.created_micros)
-        self._known = _state_of(snapshot, self.state), []
+        self._known = _Known(_state_of(snapshot, self.state), [])
         self.totals.CopyFrom(snapshot.totals)
         self.paused, self.pause_reason = snapshot.paused, snapshot.pause_reason
         for kept in snapshot.episodes:
@@ -194,7 +206,7 @@ class AgentRecord:
     def settled_state(self) -> AgentState:
         """The state with every reported transition in its counts. Learning goes on from it to the same end."""
         state = settle(self.state)
-        self._known = state, []
+        self._known = _Known(state, [])
         return state
 
     def digest(self) -> str:
@@ -208,10 +220,7 @@ class AgentRecord:
         return digest.hexdigest()
 
     def _start(self, started: events_pb2.EpisodeStarted, time_micros: int) -> None:
-        assert self._known is not None  # noqa: S101  # it was created
-        learned, later = self._known
-        duals = np.array(started.next_dual_variables, np.float64)
-        self._known = replace(learned, episode=started.episode, dual_variables=duals), later
+        self._known = self._known._replace(started=started)
         self.episodes[started.episode] = Episode(started, time_micros)
         for number in self._beyond_memory({number: episode.end for number, episode in self.episodes.items()}):
             del self.episodes[number]
@@ -227,8 +236,7 @@ class AgentRecord:
             self.totals.overridden_actions += 1
         episode.transitions.append(observed)
         episode.active_micros = time_micros
-        assert self._known is not None  # noqa: S101  # it was created
-        later = self._known[1]
+        later = self._known.later
         later.append(
             transition_from_event(observed)
             if self._learns_signals

@@ -25,7 +25,8 @@ from safe_psrl_server.store.memory import MemoryStore
 from safe_psrl_server.store.postgres import PostgresStore
 from safe_psrl_server.store.sqlite import FILE, SqliteStore
 
-HORIZON = 25_000  # with four states a policy of 100,000 entries
+HORIZON = 1_500  # with four states a policy of 6,000 entries
+LONG_HORIZON = 25_000  # of 100,000
 Bench = Any  # of conftest
 MakeSpec = Callable[..., model_pb2.AgentSpec]
 
@@ -150,7 +151,7 @@ async def test_overridden_actions_are_counted_without_the_policies(
 
 
 @given(st.lists(st.sampled_from(["start", "abandon", "end", "delete", "snapshot"]), max_size=30), st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_what_is_stored_is_what_is_remembered(make_bench: Any, make_spec: Any, calls: list[str], most: int) -> None:
     """After any calls: the policies of exactly the episodes that the agent remembers."""
 
@@ -187,7 +188,7 @@ async def test_fifty_episodes_take_the_room_of_a_few_policies(
 ) -> None:
     """100,000 entries an episode, 5 million in all: the database grows by less than three times one policy's entries."""
     bench = await new_bench(SqliteStore(tmp_path))
-    await bench.commands.create("a", make_spec(horizon=HORIZON))
+    await bench.commands.create("a", make_spec(horizon=LONG_HORIZON))
     sizes = []
     for episode in range(1, 51):
         await start(bench)
@@ -202,7 +203,10 @@ async def test_fifty_episodes_take_the_room_of_a_few_policies(
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ("UPDATE policies SET payload = x'00' || substr(payload, 2) WHERE episode = 2", "policy of episode 2 was changed"),
+        (
+            "UPDATE policies SET payload = CAST(x'01' || substr(payload, 2) AS BLOB) WHERE episode = 2",
+            "policy of episode 2 was changed",
+        ),
         (
             "UPDATE policies SET payload = (SELECT payload FROM policies WHERE episode = 1) WHERE episode = 2",
             "policy of episode 2 was changed",
@@ -224,7 +228,7 @@ async def test_a_damaged_policy_quarantines_its_agent_alone(
     """At the next start, and when the agent is verified; a copy of the directory is refused."""
     bench = await new_bench(SqliteStore(tmp_path / "data"))
     for name in ("a", "b"):
-        await bench.commands.create(name, make_spec(horizon=2_000))
+        await bench.commands.create(name, make_spec(horizon=HORIZON))
         await start(bench, name)
         await end(bench, 1, name)
         await start(bench, name)
