@@ -194,9 +194,10 @@ async def test_fifty_episodes_take_the_room_of_a_few_policies(
         await start(bench)
         await step(bench, episode, 0, 0)
         await end(bench, episode)
-        bench.store._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        sizes.append((tmp_path / FILE).stat().st_size)
-    assert sizes[-1] - sizes[0] < 300_000
+        if episode in {1, 50}:
+            bench.store._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            sizes.append((tmp_path / FILE).stat().st_size)
+    assert sizes[1] - sizes[0] < 300_000
     assert await stored_policies(bench.store) == {49, 50}
 
 
