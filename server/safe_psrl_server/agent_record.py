@@ -17,6 +17,7 @@ from safe_psrl_server.policies import read_policy
 COMPLETED = events_pb2.EPISODE_END_COMPLETED
 OPEN = events_pb2.EPISODE_END_UNSPECIFIED
 SNAPSHOT_FORMAT = 1
+FORGETTING = {"episode_started", "agent_deleted"}  # events by which an agent forgets episodes
 SETTLE_AFTER = 5_000  # transitions that no plan needed yet, as when a history is read: settling copies the tables
 
 
@@ -188,8 +189,7 @@ class AgentRecord:
 
     def forgotten_by(self, events: Sequence[events_pb2.Event]) -> list[int]:
         """The episodes whose policy is stored apart, and that nobody can ask about after `events`."""
-        apart = [episode.number for episode in self.episodes.values() if episode.is_apart]
-        if not apart:
+        if not any(event.WhichOneof("kind") in FORGETTING for event in events):
             return []
         ends = {number: episode.end for number, episode in self.episodes.items()}
         for event in events:
@@ -201,7 +201,7 @@ class AgentRecord:
                     del ends[number]
             elif kind == "agent_deleted":
                 ends.clear()
-        return [number for number in apart if number not in ends]
+        return [number for number, episode in self.episodes.items() if episode.is_apart and number not in ends]
 
     def settled_state(self) -> AgentState:
         """The state with every reported transition in its counts. Learning goes on from it to the same end."""

@@ -26,7 +26,7 @@ from safe_psrl_server.errors import InvalidArgumentError
 
 MAX_OPEN_EPISODES = 1000
 MAX_CONSTRAINTS = 100
-_FAMILIES: Final[MutableMapping[bytes, SafePsrl]] = WeakValueDictionary()
+_FAMILIES: Final[MutableMapping[tuple[bytes, bytes], SafePsrl]] = WeakValueDictionary()
 DTYPES = {"<i8": np.dtype("<i8"), "<f8": np.dtype("<f8")}
 
 
@@ -77,12 +77,12 @@ def definition_of(message: model_pb2.AgentSpec, max_table_entries: int | None = 
 
 def _family(message: model_pb2.AgentSpec) -> SafePsrl:
     """What all agents of the same problem and options share; made once, and kept as long as one of them is there."""
-    key = hashlib.blake2b(message.cmdp.SerializeToString(deterministic=True), digest_size=32)
-    key.update(message.options.SerializeToString(deterministic=True))
-    family = _FAMILIES.get(key.digest())
+    problem = hashlib.blake2b(message.cmdp.SerializeToString(deterministic=True)).digest()
+    key = problem, message.options.SerializeToString(deterministic=True)
+    family = _FAMILIES.get(key)
     if family is None:
         family = SafePsrl(_cmdp_from_message(message.cmdp), options_from_message(message.options))
-        _FAMILIES[key.digest()] = family
+        _FAMILIES[key] = family
     return family
 
 
