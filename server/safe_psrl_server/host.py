@@ -24,6 +24,7 @@ from safe_psrl.learner import AgentState, Plan, SafePsrl
 from safe_psrl.version import __version__
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agent_record import AgentRecord
+from safe_psrl_server.census import Census
 from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.errors import (
     DataLossError,
@@ -109,6 +110,7 @@ class AgentHost:
         self.ready = False
         self.draining = asyncio.Event()  # streams that have no end of their own end when it is set
         self.recovery_seconds = 0.0
+        self.census = Census()
         self._store = store
         self._snapshots = snapshots
         self._refresh_seconds = refresh_seconds
@@ -123,7 +125,7 @@ class AgentHost:
         began = time.monotonic()
 
         async def read(name: str) -> None:
-            self._agents[name] = await self._load(name)
+            self._keep(await self._load(name))
 
         with _without_collection():
             await _for_each(await self._store.agents(), read, READS_AT_ONCE)
@@ -207,7 +209,7 @@ class AgentHost:
 
     def check_room(self) -> None:
         """Raise if there are as many agents as there may be."""
-        if sum(agent.exists for agent in self._agents.values()) >= self.limits.max_agents:
+        if len(self.census) >= self.limits.max_agents:
             raise LimitExceededError(
                 f"the server has {self.limits.max_agents} agents, the most that it allows", "TOO_MANY_AGENTS"
             )
@@ -324,8 +326,11 @@ class AgentHost:
             raise UnavailableError(f"the server is stopping: {error}", "STORE_FAILED") from error
         except StoreUnavailableError as error:  # stored or not: the next call on this agent will see
             raise _unreachable(error) from error
+        existed = record.exists
         for event in events:
             record.apply(event)
+        if record.exists != existed:
+            self.census.note(agent.name, record)
         self.meter.applied(events)
         agent.was_changed_here = True
         if agent.unsaved_since_micros is None:
@@ -363,15 +368,18 @@ class AgentHost:
                 events = parsed(tail.events)
                 apply_all(record, events)
                 attach(record, tail.policies)
+                self.census.note(agent.name, record)
                 if events and agent.unsaved_since_micros is None:
                     agent.unsaved_since_micros = events[0].time_micros
                 return
         except DamagedStreamError as error:
             log.critical("agent quarantined", agent=agent.name, damage=str(error))
             agent.record, agent.damage = None, str(error)
+            self.census.note(agent.name, None)
             return
         reread = await self._load(agent.name)
         agent.record, agent.damage = reread.record, reread.damage
+        self.census.note(agent.name, agent.record)
         agent.snapshot_version, agent.unsaved_since_micros = reread.snapshot_version, reread.unsaved_since_micros
 
     async def _find(self, name: str, *, may_create: bool = False) -> Hosted:
@@ -379,8 +387,7 @@ class AgentHost:
         if name in self._agents:
             return self._agents[name]
         if await self._store.version(name):
-            loaded = await self._load(name)
-            return self._agents.setdefault(name, loaded)
+            return self._keep(await self._load(name))
         if not may_create:
             raise _no_agent(name)
         self.check_room()
@@ -391,8 +398,7 @@ class AgentHost:
 
     async def _refresh(self, name: str, head: StreamHead) -> None:
         if name not in self._agents:
-            loaded = await self._load(name)
-            self._agents.setdefault(name, loaded)
+            self._keep(await self._load(name))
             return
         agent = self._agents[name]
         if agent.record is None or (agent.record.version >= head.version and agent.snapshot_version >= head.snapshot_version):
@@ -403,6 +409,12 @@ class AgentHost:
                 agent.snapshot_version, agent.snapshot_seconds = head.snapshot_version, time.monotonic()
                 if head.snapshot_version >= agent.record.version:
                     agent.unsaved_since_micros, agent.was_changed_here = None, False
+
+    def _keep(self, loaded: Hosted) -> Hosted:
+        """`loaded`, unless the agent was read by another call meanwhile."""
+        agent = self._agents.setdefault(loaded.name, loaded)
+        self.census.note(agent.name, agent.record)
+        return agent
 
     async def _load(self, name: str) -> Hosted:
         try:
