@@ -48,6 +48,33 @@ def plan(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
     _run(lambda report: bench_plan(rounds, report), json_file)
 
 
+@app.command("grow")
+def grow(
+    json_file: JsonFile = None,
+    agents: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Agents of the service.")] = 10_000,
+    active: Annotated[int, typer.Option(metavar="N", min=1, max=2_500, help="Of them, those that play at once.")] = 1_000,
+    transitions: Annotated[int, typer.Option(metavar="N", min=1_000, help="Of the history that is read again.")] = 1_000_000,
+) -> None:
+    """Many agents in a service of its own: memory, starting, stopping, playing. A long history: its size, and reading it again.
+
+    Example: safe-psrl bench grow --json grow.json
+    """
+    from safe_psrl_cli.server_process import ServerProcess  # noqa: PLC0415
+    from safe_psrl_experiments.bench.grow import FleetSize, bench_fleet  # noqa: PLC0415
+    from safe_psrl_experiments.bench.history import bench_history  # noqa: PLC0415
+
+    def bench(report: Callable[[str], None]) -> "list[Result]":
+        with tempfile.TemporaryDirectory(prefix="safe-psrl-bench-") as directory:
+            server = ServerProcess(Path(directory) / "service")
+            try:
+                fleet = bench_fleet(server, FleetSize(agents, min(active, agents), min(10, agents)), report)
+            finally:
+                server.kill()
+            return fleet + bench_history(Path(directory), transitions, report)
+
+    _run(bench, json_file)
+
+
 @app.command("scrape")
 def scrape(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
     """A scrape of 1,000 agents of a service of its own, and calls with a scrape every second beside them, against without.

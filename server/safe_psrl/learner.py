@@ -5,6 +5,7 @@ are immutable. Observations wait in `pending` and enter the counts when the next
 they matter: so a step costs nothing of the size of the tables.
 """
 
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -78,6 +79,12 @@ class SafePsrl:
         self.options = options or SafePsrlOptions()
         self.seed = checked_integer("seed", seed, 0, MAX_SEED)
         self.problem: Problem = problem_of(spec, self.options)
+
+    def with_seed(self, seed: int) -> "SafePsrl":
+        """The same for another seed. What was made of the problem, which takes time and room, is shared."""
+        other = copy(self)
+        other.seed = checked_integer("seed", seed, 0, MAX_SEED)
+        return other
 
     def initial_state(self) -> AgentState:
         return blank_state(self.spec)

@@ -160,7 +160,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             record = await self._host.fresh_record(request.agent)
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
-        data = snapshot_of(record).SerializeToString(deterministic=True)
+        data = snapshot_of(record, with_policies=True).SerializeToString(deterministic=True)
         for start in range(0, len(data), CHUNK):
             yield admin_pb2.ExportAgentResponse(chunk=data[start : start + CHUNK])
         yield admin_pb2.ExportAgentResponse(digest=hashlib.sha256(data).digest())

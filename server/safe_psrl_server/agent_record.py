@@ -1,7 +1,10 @@
 """An agent as the fold of its events. Applying an event never fails, never samples and never plans: events are outcomes."""
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,10 +12,13 @@ from safe_psrl.learner import AgentState, Transition, settle
 from safe_psrl.planning import Policy
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.conversion import Definition, definition_of, policy_from_message, transition_from_event, unpack
+from safe_psrl_server.policies import read_policy
 
 COMPLETED = events_pb2.EPISODE_END_COMPLETED
 OPEN = events_pb2.EPISODE_END_UNSPECIFIED
 SNAPSHOT_FORMAT = 1
+FORGETTING = {"episode_started", "agent_deleted"}  # events by which an agent forgets episodes
+SETTLE_AFTER = 5_000  # transitions that no plan needed yet, as when a history is read: settling copies the tables
 
 
 @dataclass(eq=False)
@@ -20,7 +26,6 @@ class Episode:
     """An episode that is open, or was closed lately."""
 
     started: events_pb2.EpisodeStarted
-    policy: Policy  # [H, S]
     active_micros: int
     transitions: list[events_pb2.TransitionObserved] = field(default_factory=list)
     end: "events_pb2.EpisodeEnd.ValueType" = OPEN
@@ -28,6 +33,28 @@ class Episode:
     @property
     def number(self) -> int:
         return self.started.episode
+
+    @cached_property
+    def policy(self) -> Policy:
+        """[H, S]. Made when it is first asked for: a history is read without."""
+        return policy_from_message(self.started.policy)
+
+    @cached_property
+    def is_apart(self) -> bool:
+        """Whether its policy is stored beside the stream."""
+        return bool(self.started.policy_digest)
+
+    @property
+    def lacks_policy(self) -> bool:
+        """Whether it is stored apart and was not read yet."""
+        return self.is_apart and not self.started.policy.actions
+
+    def is_overridden_by(self, observed: events_pb2.TransitionObserved) -> bool:
+        """Whether another action was executed than proposed. Where the policy is stored apart it may be gone by now."""
+        if self.is_apart:
+            return observed.overridden
+        policy = self.started.policy
+        return policy.actions[observed.step * policy.num_states + observed.state] != observed.action
 
     @property
     def next_step(self) -> int:
@@ -50,6 +77,14 @@ class Episode:
         return totals
 
 
+class _Known(NamedTuple):
+    """What was learned, and what came after and is entered when it is needed: a history is read without making each state."""
+
+    learned: AgentState | None
+    later: list[Transition]
+    started: events_pb2.EpisodeStarted | None = None  # the latest, unless it is in `learned`
+
+
 class AgentRecord:
     """What is known of one agent after `version` events. Changed by `apply` only."""
 
@@ -62,9 +97,9 @@ class AgentRecord:
         self.created_micros = 0
         self.episodes: dict[int, Episode] = {}  # by number, oldest first: the open ones and as many closed ones
         self.totals = events_pb2.Totals()
-        self.pending: list[Transition] = []  # reported, and not yet in the state's counts
         self._definition: Definition | None = None
-        self._state: AgentState | None = None
+        self._learns_signals = False
+        self._known = _Known(None, [])  # replaced as a whole: snapshots settle it in a thread
 
     @property
     def definition(self) -> Definition:
@@ -73,9 +108,13 @@ class AgentRecord:
 
     @property
     def state(self) -> AgentState:
-        """As of the last settling: without what is `pending`."""
-        assert self._state is not None  # noqa: S101  # callers have checked `exists`
-        return self._state
+        learned, later, started = self._known
+        assert learned is not None  # noqa: S101  # callers have checked `exists`
+        if started is not None:
+            duals = np.array(started.next_dual_variables[:], np.float64)
+            learned = replace(learned, episode=started.episode, dual_variables=duals)
+            self._known = _Known(learned, later)
+        return replace(learned, pending=tuple(later)) if later else learned
 
     @property
     def open_episodes(self) -> list[Episode]:
@@ -116,8 +155,8 @@ class AgentRecord:
         self.paused, self.pause_reason = False, ""
         self.created_micros = created_micros
         self._definition = definition
-        self._state = definition.learner.initial_state()
-        self.pending = []
+        self._learns_signals = definition.spec.learns_signals
+        self._known = _Known(definition.learner.initial_state(), [])
         self.episodes = {}
         self.totals = events_pb2.Totals(
             constraint_regret=[0.0] * count,
@@ -134,21 +173,39 @@ class AgentRecord:
         if snapshot.deleted:
             return
         self.define(definition_of(snapshot.spec), snapshot.created_micros)
-        self._state = _state_of(snapshot, self.state)
+        self._known = _Known(_state_of(snapshot, self.state), [])
         self.totals.CopyFrom(snapshot.totals)
         self.paused, self.pause_reason = snapshot.paused, snapshot.pause_reason
         for kept in snapshot.episodes:
-            policy = policy_from_message(kept.started.policy)
-            self.episodes[kept.started.episode] = Episode(
-                kept.started, policy, kept.active_micros, list(kept.transitions), kept.end
-            )
+            self.episodes[kept.started.episode] = Episode(kept.started, kept.active_micros, list(kept.transitions), kept.end)
+
+    def attach(self, policies: Mapping[int, bytes]) -> None:
+        """Give episodes their policies that are stored apart. Raises ValueError if one is missing, or not what was stored."""
+        for episode in self.episodes.values():
+            if episode.lacks_policy:
+                episode.started.policy.CopyFrom(read_policy(episode.started, policies.get(episode.number)))
+
+    def forgotten_by(self, events: Sequence[events_pb2.Event]) -> list[int]:
+        """The episodes whose policy is stored apart, and that nobody can ask about after `events`."""
+        if not any(event.WhichOneof("kind") in FORGETTING for event in events):
+            return []
+        ends = {number: episode.end for number, episode in self.episodes.items()}
+        for event in events:
+            kind = event.WhichOneof("kind")
+            if kind == "episode_ended":
+                ends[event.episode_ended.episode] = event.episode_ended.end
+            elif kind == "episode_started":
+                for number in self._beyond_memory(ends):
+                    del ends[number]
+            elif kind == "agent_deleted":
+                ends.clear()
+        return [number for number, episode in self.episodes.items() if episode.is_apart and number not in ends]
 
     def settled_state(self) -> AgentState:
         """The state with every reported transition in its counts. Learning goes on from it to the same end."""
-        if self.pending:
-            self._state = settle(replace(self.state, pending=tuple(self.pending)))
-            self.pending = []
-        return self.state
+        state = settle(self.state)
+        self._known = _Known(state, [])
+        return state
 
     def digest(self) -> str:
         """Equal for equal learned states, whatever snapshots and restarts lay between."""
@@ -161,21 +218,30 @@ class AgentRecord:
         return digest.hexdigest()
 
     def _start(self, started: events_pb2.EpisodeStarted, time_micros: int) -> None:
-        dual_variables = np.array(started.next_dual_variables, np.float64)
-        self._state = replace(self.settled_state(), episode=started.episode, dual_variables=dual_variables)
-        self.episodes[started.episode] = Episode(started, policy_from_message(started.policy), time_micros)
-        closed = [episode.number for episode in self.episodes.values() if not episode.is_open]
-        for number in closed[: -self.definition.max_open_episodes]:
+        self._known = self._known._replace(started=started)
+        self.episodes[started.episode] = Episode(started, time_micros)
+        for number in self._beyond_memory({number: episode.end for number, episode in self.episodes.items()}):
             del self.episodes[number]
+
+    def _beyond_memory(self, ends: "Mapping[int, events_pb2.EpisodeEnd.ValueType]") -> list[int]:
+        """Which episodes are forgotten when another one begins: as many closed ones are kept as may be open."""
+        return [number for number, end in ends.items() if end != OPEN][: -self.definition.max_open_episodes]
 
     def _observe(self, observed: events_pb2.TransitionObserved, time_micros: int) -> None:
         episode = self.episodes[observed.episode]
         self.totals.transitions += 1
-        if episode.policy[observed.step, observed.state] != observed.action:
+        if episode.is_overridden_by(observed):
             self.totals.overridden_actions += 1
         episode.transitions.append(observed)
         episode.active_micros = time_micros
-        self.pending.append(transition_from_event(observed))
+        later = self._known.later
+        later.append(
+            transition_from_event(observed)
+            if self._learns_signals
+            else Transition(observed.step, observed.state, observed.action, observed.next_state)
+        )
+        if len(later) >= SETTLE_AFTER:
+            self.settled_state()
 
     def _end(self, ended: events_pb2.EpisodeEnded) -> None:
         self.episodes[ended.episode].end = ended.end

@@ -16,7 +16,8 @@ from safe_psrl_server.agent_record import AgentRecord, Episode
 from safe_psrl_server.conversion import cmdp_to_message, completed, definition_of
 from safe_psrl_server.decisions import Acted, Reported
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
-from safe_psrl_server.host import PLANNED_BY, AgentHost, Decided, Decision, Timed
+from safe_psrl_server.host import PLANNED_BY, AgentHost, Timed
+from safe_psrl_server.promises import Decided, Decision
 from safe_psrl_server.snapshot import refuse_nonsense
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")

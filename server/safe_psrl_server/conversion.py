@@ -1,11 +1,14 @@
 """Between the contract's messages and the library's values. The only place that knows both."""
 
+import hashlib
 import math
 import sys
 import zlib
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +26,7 @@ from safe_psrl_server.errors import InvalidArgumentError
 
 MAX_OPEN_EPISODES = 1000
 MAX_CONSTRAINTS = 100
+_FAMILIES: Final[MutableMapping[tuple[bytes, bytes], SafePsrl]] = WeakValueDictionary()
 DTYPES = {"<i8": np.dtype("<i8"), "<f8": np.dtype("<f8")}
 
 
@@ -31,6 +35,7 @@ class Definition:
     """An agent's specification, checked, as message and as values."""
 
     message: model_pb2.AgentSpec
+    family: SafePsrl  # shared by all agents of this problem and these options
     learner: SafePsrl
     fallback: Policy | None
     max_open_episodes: int
@@ -59,8 +64,7 @@ def definition_of(message: model_pb2.AgentSpec, max_table_entries: int | None = 
     if max_table_entries is not None:
         _refuse_large(message.cmdp, max_table_entries)
     try:
-        spec = _cmdp_from_message(message.cmdp)
-        options = options_from_message(message.options)
+        family = _family(message)
     except SpecError as error:
         raise InvalidArgumentError(f"spec.{error.field}", f"{error.requirement} (is {error.value!r})") from None
     if message.seed > MAX_SEED:
@@ -71,11 +75,23 @@ def definition_of(message: model_pb2.AgentSpec, max_table_entries: int | None = 
         raise InvalidArgumentError("spec.episode_timeout_seconds", "must be above 0 and at most 1e9")
     return Definition(
         message=message,
-        learner=SafePsrl(spec, options, message.seed),
-        fallback=_fallback(message, spec),
+        family=family,
+        learner=family.with_seed(message.seed),
+        fallback=_fallback(message, family.spec),
         max_open_episodes=message.max_open_episodes,
         episode_timeout_micros=int(message.episode_timeout_seconds * 1e6),
     )
+
+
+def _family(message: model_pb2.AgentSpec) -> SafePsrl:
+    """What all agents of the same problem and options share; made once, and kept as long as one of them is there."""
+    problem = hashlib.blake2b(message.cmdp.SerializeToString(deterministic=True)).digest()
+    key = problem, message.options.SerializeToString(deterministic=True)
+    family = _FAMILIES.get(key)
+    if family is None:
+        family = SafePsrl(_cmdp_from_message(message.cmdp), options_from_message(message.options))
+        _FAMILIES[key] = family
+    return family
 
 
 def completed(message: model_pb2.AgentSpec, default_timeout_seconds: float) -> model_pb2.AgentSpec:
@@ -133,9 +149,9 @@ def options_from_message(message: model_pb2.SafePsrlOptions) -> SafePsrlOptions:
 
 
 def policy_to_message(policy: Policy, probabilities: NDArray[np.float64] | None = None) -> model_pb2.Policy:
-    message = model_pb2.Policy(horizon=policy.shape[0], num_states=policy.shape[1], actions=policy.ravel())
+    message = model_pb2.Policy(horizon=policy.shape[0], num_states=policy.shape[1], actions=policy.ravel().tolist())
     if probabilities is not None:
-        message.probabilities.extend(probabilities.ravel())
+        message.probabilities.extend(probabilities.ravel().tolist())
     return message
 
 
@@ -144,7 +160,7 @@ def policy_from_message(message: model_pb2.Policy) -> Policy:
 
 
 def transition_from_event(event: events_pb2.TransitionObserved) -> Transition:
-    return Transition(event.step, event.state, event.action, event.next_state, event.reward, tuple(event.costs))
+    return Transition(event.step, event.state, event.action, event.next_state, event.reward, tuple(event.costs[:]))
 
 
 def pack(array: NDArray[Any]) -> events_pb2.PackedArray:

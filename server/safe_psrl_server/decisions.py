@@ -299,6 +299,7 @@ def observed(
         next_state=transition.next_state,
         reward=reward,
         costs=costs,
+        overridden=episode.is_apart and bool(episode.policy[step, state] != action),
     )
 
 

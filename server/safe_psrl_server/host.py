@@ -9,12 +9,13 @@ the store was asked for the version, or has taken an append at it.
 
 import asyncio
 import contextlib
+import gc
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
 
 import numba
 import numpy as np
@@ -24,19 +25,22 @@ from safe_psrl.learner import AgentState, Plan, SafePsrl
 from safe_psrl.version import __version__
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agent_record import AgentRecord
+from safe_psrl_server.census import Census
 from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.errors import (
     DataLossError,
-    DeadlineError,
     LimitExceededError,
     NotFoundError,
     ServiceError,
     UnavailableError,
 )
-from safe_psrl_server.folding import apply_all, folded, parsed
+from safe_psrl_server.folding import apply_all, attach, folded, parsed
 from safe_psrl_server.metrics.meter import Meter
+from safe_psrl_server.policies import is_large, stored
+from safe_psrl_server.promises import Decide, Made, Promise, Reply, given
 from safe_psrl_server.snapshot import snapshot_of
 from safe_psrl_server.store import (
+    NO_POLICIES,
     DamagedStreamError,
     EventStore,
     StoreFailedError,
@@ -50,14 +54,12 @@ PLANNED_BY = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__v
 INLINE_PLAN = 300_000  # products and draws of a plan that is made without a thread: about a millisecond
 ADAPTIVE_PLANS = 25  # ordinary plans that an adaptive one takes
 INLINE_PLAN_AT_WORST = 10 * INLINE_PLAN  # if every kernel that may be drawn must be
-READS_AT_ONCE = 4  # of agents that are read from the store one after the other
+READS_AT_ONCE = 4  # so that the store reads while agents are made of what it read
+SNAPSHOTS_AT_ONCE = 64  # so that they share commits
+LARGE_TABLE = 100_000  # entries of an agent whose snapshot is made in a thread: a millisecond or more
 REFRESH_PAUSE = 9  # times what a refresh took: it may have a tenth of the time
 MOST_CONFLICTS = 100  # of one call
 
-Reply = TypeVar("Reply")
-Decision = tuple[Sequence[events_pb2.Event], Reply]
-Decided = Decision[Reply] | Awaitable[Decision[Reply]]
-Decide = Callable[[AgentRecord], Decided[Reply]]
 log = structlog.get_logger()
 
 
@@ -114,6 +116,7 @@ class AgentHost:
         self.ready = False
         self.draining = asyncio.Event()  # streams that have no end of their own end when it is set
         self.recovery_seconds = 0.0
+        self.census = Census()
         self._store = store
         self._snapshots = snapshots
         self._refresh_seconds = refresh_seconds
@@ -126,13 +129,12 @@ class AgentHost:
     async def recover(self) -> None:
         """Read every agent from the store. Damaged ones are quarantined, the others served."""
         began = time.monotonic()
-        names = iter(await self._store.agents())
 
-        async def read() -> None:
-            for name in names:
-                self._agents[name] = await self._load(name)
+        async def read(name: str) -> None:
+            self._keep(await self._load(name))
 
-        await asyncio.gather(*(read() for _ in range(READS_AT_ONCE if self._store.is_shared else 1)))
+        with _without_collection():
+            await _for_each(await self._store.agents(), read, READS_AT_ONCE)
         self.recovery_seconds = time.monotonic() - began
 
     async def run(self) -> None:
@@ -164,9 +166,8 @@ class AgentHost:
         while self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
         with contextlib.suppress(StoreFailedError):  # whoever waits for the store's failure hears of it there
-            for agent in list(self._agents.values()):
-                if self._is_ours_to_save(agent):
-                    await self.snapshot(agent.name)
+            ours = [agent.name for agent in self._agents.values() if self._is_ours_to_save(agent)]
+            await _for_each(ours, self.snapshot, SNAPSHOTS_AT_ONCE)
         self._planners.shutdown()
 
     # --- reading
@@ -219,7 +220,7 @@ class AgentHost:
 
     def check_room(self) -> None:
         """Raise if there are as many agents as there may be."""
-        if sum(agent.exists for agent in self._agents.values()) >= self.limits.max_agents:
+        if len(self.census) >= self.limits.max_agents:
             raise LimitExceededError(
                 f"the server has {self.limits.max_agents} agents, the most that it allows", "TOO_MANY_AGENTS"
             )
@@ -261,7 +262,7 @@ class AgentHost:
             record = agent.record
             if record is None or record.version <= agent.snapshot_version:
                 return
-            data = await asyncio.to_thread(lambda: snapshot_of(record).SerializeToString())
+            data = await _in_thread_if(_is_large(record), lambda: snapshot_of(record).SerializeToString())
             try:
                 await self._store.save_snapshot(name, record.version, data)
             except DamagedStreamError as error:
@@ -285,12 +286,12 @@ class AgentHost:
                     if stream.version != self._whole(agent).version:  # another replica goes on meanwhile
                         await self._catch_up(agent)
                         stream = await self._store.load(name)
-                stored = folded(name, stream)
+                found = folded(name, stream)
             except DamagedStreamError as error:
                 raise DataLossError(f"what is stored of agent {name!r} is damaged: {error}", agent=name) from error
             served = self._whole(agent)
-            same = snapshot_of(served) == snapshot_of(stored)
-            return Verification(same, served.version, stored.version, len(stream.events), stored.digest())
+            same = snapshot_of(served) == snapshot_of(found)
+            return Verification(same, served.version, found.version, len(stream.events), found.digest())
 
     # --- inside
 
@@ -307,38 +308,34 @@ class AgentHost:
         except BaseException:
             agent.turns.give()
             raise
-        if not isinstance(decision, tuple):
-            return self._promised(self._in_background(self._decide_in_turn(agent, None, lambda _record: decision, may_create)))
+        if not isinstance(decision, tuple) or any(map(is_large, decision[0])):
+            made = Made(decision, decide)
+            return self._promised(self._in_background(self._decide_in_turn(agent, None, made, may_create)))
         events, reply = decision
         if not events:
             agent.turns.give()
-            return _given(reply)
+            return given(reply)
 
         def finish(appended: "asyncio.Future[int]") -> None:
             error = appended.exception()
             if isinstance(error, VersionConflictError):
-                self._keep(promise, self._in_background(self._decide_again(agent, decide, may_create)))
+                promise.follow(self._in_background(self._decide_again(agent, decide, may_create)))
                 return
             if error is None:
                 self._apply(agent, record, events)
             agent.turns.give()
             promise.settle(reply, None if error is None else _store_failed(error))
 
-        promise: _Promise[Reply] = _Promise(self.limits.call_seconds)
-        appended = self._store.append(agent.name, record.version, [event.SerializeToString() for event in events])
+        promise: Promise[Reply] = Promise(self.limits.call_seconds)
+        payloads = [event.SerializeToString() for event in events]
+        appended = self._store.append(agent.name, record.version, payloads, NO_POLICIES, record.forgotten_by(events))
         asyncio.ensure_future(appended).add_done_callback(finish)
         return promise.future
 
     def _promised(self, work: "asyncio.Task[Reply]") -> "asyncio.Future[Reply]":
         """What `work` gives, for a caller who may go away: the work goes on."""
-        return self._keep(_Promise(self.limits.call_seconds), work)
-
-    def _keep(self, promise: "_Promise[Reply]", work: "asyncio.Task[Reply]") -> "asyncio.Future[Reply]":
-        def finish(work: "asyncio.Task[Reply]") -> None:
-            error = work.exception()
-            promise.settle(work.result() if error is None else None, error)
-
-        work.add_done_callback(finish)
+        promise: Promise[Reply] = Promise(self.limits.call_seconds)
+        promise.follow(work)
         return promise.future
 
     async def _decide_again(self, agent: Hosted, decide: Decide[Reply], may_create: bool) -> Reply:
@@ -384,7 +381,8 @@ class AgentHost:
     async def _append(self, agent: Hosted, record: AgentRecord, events: Sequence[events_pb2.Event]) -> bool:
         """Whether `events` are stored and applied. If somebody else appended first, the record is up to date instead."""
         try:
-            await self._store.append(agent.name, record.version, [event.SerializeToString() for event in events])
+            payloads, policies = await _stored(events)
+            await self._store.append(agent.name, record.version, payloads, policies, record.forgotten_by(events))
         except VersionConflictError:
             with _reached():
                 await self._read_on(agent)
@@ -396,8 +394,11 @@ class AgentHost:
 
     def _apply(self, agent: Hosted, record: AgentRecord, events: Sequence[events_pb2.Event]) -> None:
         """`events` are durable."""
+        existed = record.exists
         for event in events:
             record.apply(event)
+        if record.exists != existed:
+            self.census.note(agent.name, record)
         self.meter.applied(events)
         agent.was_changed_here = True
         if agent.unsaved_since_micros is None:
@@ -431,17 +432,21 @@ class AgentHost:
         try:
             tail = await self._store.load_tail(agent.name, record.version) if record is not None else None
             if record is not None and tail is not None:
-                events = parsed(tail)
+                events = parsed(tail.events)
                 apply_all(record, events)
+                attach(record, tail.policies)
+                self.census.note(agent.name, record)
                 if events and agent.unsaved_since_micros is None:
                     agent.unsaved_since_micros = events[0].time_micros
                 return
         except DamagedStreamError as error:
             log.critical("agent quarantined", agent=agent.name, damage=str(error))
             agent.record, agent.damage = None, str(error)
+            self.census.note(agent.name, None)
             return
         reread = await self._load(agent.name)
         agent.record, agent.damage = reread.record, reread.damage
+        self.census.note(agent.name, agent.record)
         agent.snapshot_version, agent.unsaved_since_micros = reread.snapshot_version, reread.unsaved_since_micros
 
     async def _find(self, name: str, *, may_create: bool = False) -> Hosted:
@@ -449,26 +454,18 @@ class AgentHost:
         if name in self._agents:
             return self._agents[name]
         if await self._store.version(name):
-            loaded = await self._load(name)
-            return self._agents.setdefault(name, loaded)
+            return self._keep(await self._load(name))
         if not may_create:
             raise _no_agent(name)
         self.check_room()
         return self._agents.setdefault(name, Hosted(name, AgentRecord(name)))
 
     async def _refresh_all(self, heads: Mapping[str, StreamHead]) -> None:
-        rest = iter(heads.items())
-
-        async def read() -> None:
-            for name, head in rest:
-                await self._refresh(name, head)
-
-        await asyncio.gather(*(read() for _ in range(READS_AT_ONCE)))
+        await _for_each(heads, lambda name: self._refresh(name, heads[name]), READS_AT_ONCE)
 
     async def _refresh(self, name: str, head: StreamHead) -> None:
         if name not in self._agents:
-            loaded = await self._load(name)
-            self._agents.setdefault(name, loaded)
+            self._keep(await self._load(name))
             return
         agent = self._agents[name]
         if agent.record is None or (agent.record.version >= head.version and agent.snapshot_version >= head.snapshot_version):
@@ -479,6 +476,12 @@ class AgentHost:
                 agent.snapshot_version, agent.snapshot_seconds = head.snapshot_version, time.monotonic()
                 if head.snapshot_version >= agent.record.version:
                     agent.unsaved_since_micros, agent.was_changed_here = None, False
+
+    def _keep(self, loaded: Hosted) -> Hosted:
+        """`loaded`, unless the agent was read by another call meanwhile."""
+        agent = self._agents.setdefault(loaded.name, loaded)
+        self.census.note(agent.name, agent.record)
+        return agent
 
     async def _load(self, name: str) -> Hosted:
         try:
@@ -514,35 +517,6 @@ class AgentHost:
             task.exception()  # seen, even if the caller has gone away
 
 
-class _Promise(Generic[Reply]):
-    """A reply that will come, for a caller who may go away, or who is told after `seconds` to ask again."""
-
-    def __init__(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Reply] = loop.create_future()
-        self._seconds = seconds
-        self._timer = loop.call_later(seconds, self._give_up)
-
-    def settle(self, reply: Any, error: BaseException | None) -> None:
-        self._timer.cancel()
-        if self.future.done():
-            return
-        if error is None:
-            self.future.set_result(reply)
-        else:
-            self.future.set_exception(error)
-            self.future.exception()  # seen, even if the caller has gone away
-
-    def _give_up(self) -> None:
-        self.settle(None, DeadlineError(f"not done within {self._seconds:g} s; it goes on, and can be asked for again"))
-
-
-def _given(reply: Reply) -> "asyncio.Future[Reply]":
-    future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-    future.set_result(reply)
-    return future
-
-
 def _timed_plan(learner: SafePsrl, state: AgentState) -> "Timed[Plan]":
     began = time.perf_counter()
     _, plan = learner.start_episode(state)
@@ -558,6 +532,43 @@ def _is_short(learner: SafePsrl) -> bool:
     work = spec.num_states**2 * spec.num_actions * (spec.horizon + 20)
     plans = ADAPTIVE_PLANS if options.is_adaptive else 1
     return work * plans <= INLINE_PLAN and work * learner.problem.max_draws <= INLINE_PLAN_AT_WORST
+
+
+async def _for_each(names: Iterable[str], work: Callable[[str], Awaitable[object]], at_once: int) -> None:
+    rest = iter(names)
+
+    async def some() -> None:
+        for name in rest:
+            await work(name)
+
+    await asyncio.gather(*(some() for _ in range(at_once)))
+
+
+async def _in_thread_if(large: bool, work: Callable[[], Reply]) -> Reply:
+    return await asyncio.to_thread(work) if large else work()
+
+
+def _is_large(record: AgentRecord) -> bool:
+    return record.exists and record.definition.table_entries > LARGE_TABLE
+
+
+async def _stored(events: Sequence[events_pb2.Event]) -> tuple[list[bytes], Mapping[int, bytes]]:
+    """What is stored of `events`, and the policies beside them. A large policy is packed in a thread, off the loop."""
+    if any(map(is_large, events)):
+        return await asyncio.to_thread(stored, events)
+    return [event.SerializeToString() for event in events], NO_POLICIES
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """What is read stays, and has no cycles: looking for garbage again and again takes a fifth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager

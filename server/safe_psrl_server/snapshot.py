@@ -7,10 +7,11 @@ from safe_psrl.learner import check_transition
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agent_record import SNAPSHOT_FORMAT, AgentRecord, Episode
 from safe_psrl_server.conversion import pack, transition_from_event
+from safe_psrl_server.policies import strip
 
 
-def snapshot_of(record: AgentRecord) -> events_pb2.Snapshot:
-    """All that `AgentRecord.restore` needs to give an equal record."""
+def snapshot_of(record: AgentRecord, *, with_policies: bool = False) -> events_pb2.Snapshot:
+    """All that `AgentRecord.restore` needs to give an equal record; without policies that are stored apart, unless asked."""
     snapshot = events_pb2.Snapshot(
         format=SNAPSHOT_FORMAT, version=record.version, deleted=not record.exists, created_micros=record.created_micros
     )
@@ -26,9 +27,11 @@ def snapshot_of(record: AgentRecord) -> events_pb2.Snapshot:
     snapshot.totals.CopyFrom(record.totals)
     snapshot.paused, snapshot.pause_reason = record.paused, record.pause_reason
     for episode in record.episodes.values():
-        snapshot.episodes.add(
+        kept = snapshot.episodes.add(
             started=episode.started, transitions=episode.transitions, end=episode.end, active_micros=episode.active_micros
         )
+        if not with_policies:
+            strip(kept.started)
     return snapshot
 
 
@@ -71,7 +74,9 @@ def refuse_nonsense(record: AgentRecord) -> None:
 
 
 def _refuse_nonsense_in(episode: Episode, record: AgentRecord) -> None:
-    spec, started, policy = record.definition.spec, episode.started, episode.policy
+    spec, started = record.definition.spec, episode.started
+    _require(len(started.policy.actions) == spec.horizon * spec.num_states, "its policy has the wrong size")
+    policy = episode.policy
     for per_constraint in (
         started.pessimism,
         started.dual_scale,

@@ -107,7 +107,7 @@ class _Derived:
             self._visited = np.any(state.transition_counts, axis=(0, -1))
             self._counts = weakref.ref(state.transition_counts)
         visited = self._visited.copy()
-        for transition in record.pending:
+        for transition in state.pending:
             visited[transition.state, transition.action] = True
         return visited
 

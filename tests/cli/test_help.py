@@ -12,6 +12,7 @@ COMMANDS = [
     (),
     ("experiment",),
     ("bench",),
+    ("bench", "grow"),
     ("bench", "learn"),
     ("bench", "plan"),
     ("bench", "scrape"),

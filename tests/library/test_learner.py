@@ -163,3 +163,15 @@ def test_act_refuses_what_is_not_in_the_plan(step: object, state: object, field:
     _, plan = learner.start_episode(learner.initial_state())
     with pytest.raises(SpecError, match=f"^{field} = .*must be a whole number"):
         act(plan, step, state)
+
+
+def test_a_learner_with_another_seed_shares_what_was_made_of_the_problem() -> None:
+    """And plans as one that was made for that seed."""
+    learner = SafePsrl(preset("streaming-buffer"), seed=1)
+    other = learner.with_seed(2)
+    assert (learner.seed, other.seed) == (1, 2)
+    assert other.problem is learner.problem
+    _, plan = other.start_episode(other.initial_state())
+    assert_same_plan(plan, SafePsrl(preset("streaming-buffer"), seed=2).start_episode(other.initial_state())[1])
+    with pytest.raises(SpecError, match="seed"):
+        learner.with_seed(-1)

@@ -17,6 +17,7 @@ from safe_psrl_server.store import (
     shown_address,
 )
 from safe_psrl_server.store.postgres import PostgresStore
+from safe_psrl_server.store.postgres_schema import MIGRATIONS
 
 NewStore = Callable[[], PostgresStore]
 
@@ -59,13 +60,13 @@ async def test_replicas_that_start_at_once_make_the_tables_once(new_store: NewSt
     await asyncio.gather(*(store.open() for store in stores))
     await stores[0].append("a", 0, [b"one"])
     assert await stores[7].load("a") == StoredStream(None, [b"one"], 1)
-    assert execute(database, "SELECT version FROM safe_psrl_schema") == [(1,)]
+    assert execute(database, "SELECT version FROM safe_psrl_schema") == [(len(MIGRATIONS),)]
 
 
 async def test_a_schema_of_a_newer_release_is_refused(new_store: NewStore, database: str) -> None:
     await opened(new_store())
     execute(database, "UPDATE safe_psrl_schema SET version = 99")
-    with pytest.raises(StoreError, match="schema version 99, this release knows 1: use a newer release"):
+    with pytest.raises(StoreError, match=f"schema version 99, this release knows {len(MIGRATIONS)}: use a newer release"):
         await new_store().open()
 
 

@@ -8,6 +8,13 @@ from safe_psrl_server.store import EventStore, StoredStream, StreamHead, Version
 from safe_psrl_server.store.interface import StoreError
 
 
+async def tail(store: EventStore, agent: str, after: int) -> list[bytes]:
+    """The events after `after`, which are all kept."""
+    loaded = await store.load_tail(agent, after)
+    assert loaded is not None
+    return loaded.events
+
+
 async def test_an_unknown_agent_is_an_empty_stream(store: EventStore) -> None:
     """Version 0, nothing in it, and not listed."""
     assert await store.load("nobody") == StoredStream(None, [], 0)
@@ -110,10 +117,10 @@ async def test_many_appends_at_once_are_all_kept_in_order(store: EventStore) -> 
 async def test_the_tail_of_a_stream_is_what_came_after(store: EventStore) -> None:
     """What a reader that knows the stream up to a version lacks."""
     await store.append("a", 0, [b"1", b"2", b"3"])
-    assert await store.load_tail("a", 0) == [b"1", b"2", b"3"]
-    assert await store.load_tail("a", 2) == [b"3"]
-    assert await store.load_tail("a", 3) == []
-    assert await store.load_tail("nobody", 0) == []
+    assert await tail(store, "a", 0) == [b"1", b"2", b"3"]
+    assert await tail(store, "a", 2) == [b"3"]
+    assert await tail(store, "a", 3) == []
+    assert await tail(store, "nobody", 0) == []
 
 
 async def test_a_tail_that_is_not_all_kept_is_none(store: EventStore) -> None:
@@ -125,7 +132,7 @@ async def test_a_tail_that_is_not_all_kept_is_none(store: EventStore) -> None:
     assert await store.load_tail("a", 1) is None
     assert await store.load_tail("a", 9) is None
     await store.append("a", 4, [b"5"])
-    assert await store.load_tail("a", 4) == [b"5"]
+    assert await tail(store, "a", 4) == [b"5"]
 
 
 async def test_heads_tell_versions_and_snapshots(store: EventStore) -> None:
@@ -184,3 +191,70 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
     """In one line that says what to write."""
     with pytest.raises(StoreError, match=r"write sqlite:DIRECTORY, postgresql://USER@HOST/DATABASE or memory:$"):
         open_store(address)
+
+
+# --- policies, which are kept beside a stream
+
+
+async def test_policies_come_and_go_with_events(store: EventStore) -> None:
+    """Each with the append that names it; what is not named stays."""
+    await store.append("a", 0, [b"1"], {1: b"one"})
+    await store.append("a", 1, [b"2"])
+    await store.append("a", 2, [b"3", b"4"], {2: b"two", 3: b"three"}, [1])
+    assert await store.load("a") == StoredStream(None, [b"1", b"2", b"3", b"4"], 4, {2: b"two", 3: b"three"})
+    await store.append("a", 4, [b"5"], {}, [2, 3, 99])
+    assert (await store.load("a")).policies == {}
+
+
+async def test_policies_are_each_agents_own(store: EventStore) -> None:
+    """The same episode of another agent has another one, in the same commit too."""
+    await asyncio.gather(*(store.append(name, 0, [b"1"], {1: name.encode()}) for name in "abcde"))
+    await asyncio.gather(
+        store.append("a", 1, [b"2"], {}, [1]), store.append("b", 1, [b"2"], {2: b"new"}), store.append("c", 1, [b"2"])
+    )
+    kept = {name: (await store.load(name)).policies for name in "abcde"}
+    assert kept == {"a": {}, "b": {1: b"b", 2: b"new"}, "c": {1: b"c"}, "d": {1: b"d"}, "e": {1: b"e"}}
+
+
+async def test_a_conflict_leaves_policies_alone(store: EventStore) -> None:
+    """Those that would have come do not, those that would have gone stay, also of a stream that begins."""
+    await store.append("a", 0, [b"1"], {1: b"one"})
+    for expected in (0, 2):
+        with pytest.raises(VersionConflictError):
+            await store.append("a", expected, [b"2"], {2: b"two"}, [1])
+    with pytest.raises(VersionConflictError):
+        await store.append("b", 1, [b"1"], {1: b"one"})
+    assert await store.load("a") == StoredStream(None, [b"1"], 1, {1: b"one"})
+    assert await store.agents() == ["a"]
+
+
+async def test_a_tail_has_the_policies_that_came_with_it(store: EventStore) -> None:
+    """Not those that its reader has already, nor those that have gone meanwhile."""
+    await store.append("a", 0, [b"1"], {1: b"one"})
+    await store.append("a", 1, [b"2"], {2: b"two"})
+    await store.append("a", 2, [b"3"])
+    await store.append("a", 3, [b"4"], {3: b"three"}, [2])
+    assert await store.load_tail("a", 1) == StoredStream(None, [b"2", b"3", b"4"], 4, {3: b"three"})
+    assert await store.load_tail("a", 0) == StoredStream(None, [b"1", b"2", b"3", b"4"], 4, {1: b"one", 3: b"three"})
+    assert await store.load_tail("a", 4) == StoredStream(None, [], 4)
+
+
+async def test_snapshots_leave_policies_alone(store: EventStore) -> None:
+    """They are of episodes, not of events: dropping these does not drop them."""
+    await store.append("a", 0, [b"1", b"2", b"3"], {1: b"one"})
+    for version in (1, 2, 3):
+        await store.save_snapshot("a", version, b"%d" % version)
+    assert await store.load("a") == StoredStream(b"3", [], 3, {1: b"one"})
+
+
+async def test_a_restored_stream_has_its_policies(store: EventStore) -> None:
+    """Under another name too, and they come and go as before."""
+    await store.append("a", 0, [b"1", b"2"], {1: b"one", 2: b"two"})
+    await store.save_snapshot("a", 1, b"first")
+    loaded = await store.load("a")
+    await store.restore("b", loaded)
+    assert await store.load("b") == loaded
+    assert (await store.load_tail("b", 1) or loaded).policies == {1: b"one", 2: b"two"}
+    await store.append("b", 2, [b"3"], {2: b"anew"}, [1])
+    assert (await store.load("b")).policies == {2: b"anew"}
+    assert (await store.load("a")).policies == {1: b"one", 2: b"two"}

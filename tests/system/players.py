@@ -15,6 +15,7 @@ from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from safe_psrl_server.conversion import cmdp_to_message, unpack
 from safe_psrl_testbed import scenario_named
 from safe_psrl_testbed.environment import TabularEnvironment
+from safe_psrl_testbed.random_cmdp import random_cmdp
 
 NewEnvironment = Callable[[], TabularEnvironment]
 # How a server that has forgotten something answers to what builds on it.
@@ -237,6 +238,11 @@ def learned_signals() -> TabularEnvironment:
         ],
     )
     return TabularEnvironment(spec, chosen.dirichlet(np.ones(states), size=(states, actions)), noisy=True)
+
+
+def large_policy() -> TabularEnvironment:
+    """Few steps in many states: policies of 7,500 entries, which are stored apart."""
+    return TabularEnvironment(*random_cmdp(250, 2, 30, seed=4))
 
 
 def thinker(num_states: int, num_actions: int, horizon: int, draws: int) -> model_pb2.AgentSpec:

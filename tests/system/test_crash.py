@@ -1,6 +1,7 @@
 """Killed with SIGKILL at any moment, the server goes on as if nothing had happened."""
 
 import random
+import sqlite3
 import statistics
 import sys
 import threading
@@ -17,6 +18,7 @@ from players import (
     TwoCallPlayer,
     check_books,
     check_player,
+    large_policy,
     learned_signals,
     streaming_buffer,
     uninterrupted,
@@ -146,6 +148,24 @@ def test_fifty_kills_lose_nothing_and_change_nothing(new_server: NewServer) -> N
     repeats = sum(player.books.repeats for player in players)
     show(f"{KILLS} kills, {progress.calls} acknowledged calls, {repeats} of them after a commit whose reply was lost")
     show(f"without service: median {statistics.median(progress.silences):.2f} s, longest {max(progress.silences):.2f} s")
+
+
+def test_an_agent_whose_policies_are_stored_apart_goes_on_too(new_server: NewServer) -> None:
+    """The open episode's policy is read again after each kill; in the end there are those of the last two episodes."""
+    server, progress = new_server(settings=SNAPSHOTS), Progress()
+    server.start()
+    player = Player(server, "large", large_policy, 13, progress.acknowledged)
+    player.create()
+    play_under_fire(server, [player.play_episode], progress, kills=3)
+    check_player(player)
+    assert server.stop() == 0
+    with sqlite3.connect(server.data / "safe-psrl.db") as db:
+        stored = [episode for (episode,) in db.execute("SELECT episode FROM policies ORDER BY episode")]
+    db.close()
+    assert len(player.books.rewards) > 1
+    assert stored == [len(player.books.rewards) - 1, len(player.books.rewards)]
+    server.start()
+    check_player(player)
 
 
 def test_the_client_library_goes_on_in_each_of_its_modes(new_server: NewServer) -> None:

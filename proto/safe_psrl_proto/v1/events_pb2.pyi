@@ -150,6 +150,7 @@ class EpisodeStarted(_message.Message):
     PLANNED_BY_FIELD_NUMBER: _builtins.int
     PLAN_SECONDS_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    POLICY_DIGEST_FIELD_NUMBER: _builtins.int
     episode: _builtins.int
     """From 1, one more than the last."""
     request_id: _builtins.str
@@ -166,9 +167,13 @@ class EpisodeStarted(_message.Message):
     """Seconds that sampling and planning took."""
     state: _builtins.int
     """The state that the episode was said to begin in, if it was."""
+    policy_digest: _builtins.bytes
+    """Of a large policy, which is stored beside the stream for as long as it may be asked for: the BLAKE2b digest, 32 bytes, of
+    what is stored, a Policy message compressed with zlib. Empty if the policy is in this message.
+    """
     @_builtins.property
     def policy(self) -> _model_pb2.Policy:
-        """What will be played."""
+        """What will be played. Of a large one, where it is stored, the sizes alone."""
 
     @_builtins.property
     def pessimism(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
@@ -207,10 +212,11 @@ class EpisodeStarted(_message.Message):
         planned_by: _builtins.str = ...,
         plan_seconds: _builtins.float = ...,
         state: _builtins.int | None = ...,
+        policy_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "policy", b"policy", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "dual_scale", b"dual_scale", "dual_variables", b"dual_variables", "episode", b"episode", "kernel_draws", b"kernel_draws", "kernel_satisfiable", b"kernel_satisfiable", "next_dual_variables", b"next_dual_variables", "pessimism", b"pessimism", "plan_seconds", b"plan_seconds", "planned_by", b"planned_by", "policy", b"policy", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward", "request_id", b"request_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "dual_scale", b"dual_scale", "dual_variables", b"dual_variables", "episode", b"episode", "kernel_draws", b"kernel_draws", "kernel_satisfiable", b"kernel_satisfiable", "next_dual_variables", b"next_dual_variables", "pessimism", b"pessimism", "plan_seconds", b"plan_seconds", "planned_by", b"planned_by", "policy", b"policy", "policy_digest", b"policy_digest", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward", "request_id", b"request_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
     _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
@@ -231,6 +237,7 @@ class TransitionObserved(_message.Message):
     NEXT_STATE_FIELD_NUMBER: _builtins.int
     REWARD_FIELD_NUMBER: _builtins.int
     COSTS_FIELD_NUMBER: _builtins.int
+    OVERRIDDEN_FIELD_NUMBER: _builtins.int
     episode: _builtins.int
     """Of an open episode."""
     step: _builtins.int
@@ -243,6 +250,8 @@ class TransitionObserved(_message.Message):
     """Where it led."""
     reward: _builtins.float
     """From 0 to 1."""
+    overridden: _builtins.bool
+    """Whether the action was not the proposed one. Only where the policy is stored apart; elsewhere the policy tells."""
     @_builtins.property
     def costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Per constraint, from 0 to 1."""
@@ -257,10 +266,11 @@ class TransitionObserved(_message.Message):
         next_state: _builtins.int = ...,
         reward: _builtins.float = ...,
         costs: _abc.Iterable[_builtins.float] | None = ...,
+        overridden: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "costs", b"costs", "episode", b"episode", "next_state", b"next_state", "reward", b"reward", "state", b"state", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "costs", b"costs", "episode", b"episode", "next_state", b"next_state", "overridden", b"overridden", "reward", b"reward", "state", b"state", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,6 +2,7 @@
 
 from safe_psrl_server.store.address import shown_address
 from safe_psrl_server.store.interface import (
+    NO_POLICIES,
     DamagedStreamError,
     EventStore,
     OnCommit,
@@ -16,6 +17,7 @@ from safe_psrl_server.store.interface import (
 from safe_psrl_server.store.opening import open_store
 
 __all__ = [
+    "NO_POLICIES",
     "DamagedStreamError",
     "EventStore",
     "OnCommit",

@@ -10,6 +10,7 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
+from safe_psrl_server.folding import folded
 from safe_psrl_server.store.interface import DamagedStreamError, StoreError
 from safe_psrl_server.store.sqlite import FILE, SqliteStore
 from safe_psrl_server.store.witness import CommitWitness
@@ -74,14 +75,16 @@ def _note(path: Path, commits: int) -> None:
 
 
 async def _read_back(directory: Path) -> tuple[int, int]:
-    """Agents and events, every link and digest checked as a server's start does."""
+    """Agents and events, every link and digest checked as a server's start does, by the same fold."""
     store = SqliteStore(directory)
     await store.open()
     try:
         names, events = await store.agents(), 0
         for name in names:
             try:
-                events += len((await store.load(name)).events)
+                stream = await store.load(name)
+                folded(name, stream)
+                events += len(stream.events)
             except DamagedStreamError as error:
                 raise StoreError(f"agent {name} is damaged: {error}") from error
     finally:

@@ -2,12 +2,18 @@
 
 Its heart is compare-and-append: it is atomic, durable when it returns, and refuses if the stream has moved on. Payloads are
 bytes that the store does not look into.
+
+Beside a stream there are policies, by episode: what is too large for the history and not needed for long. They come and go
+with the events that bring them and make them needless, in the same transaction.
 """
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
+
+NO_POLICIES: Final[Mapping[int, bytes]] = MappingProxyType({})
 
 
 class StoreError(Exception):
@@ -35,11 +41,12 @@ class DamagedStreamError(Exception):
 
 @dataclass(frozen=True)
 class StoredStream:
-    """What an agent is made of: a snapshot, if there is one, and the events after it."""
+    """What an agent is made of: a snapshot, if there is one, the events after it, and the policies that are kept beside."""
 
     snapshot: bytes | None
     events: list[bytes]
     version: int
+    policies: dict[int, bytes] = field(default_factory=dict)  # by episode
 
 
 class StreamHead(NamedTuple):
@@ -88,9 +95,9 @@ class EventStore(Protocol):
         """All of a stream that is needed. An unknown agent has version 0. Raises `DamagedStreamError`."""
         ...
 
-    async def load_tail(self, agent: str, after: int) -> list[bytes] | None:
-        """The events after version `after`; None if not all of them are kept, or if `after` is not of this stream any more:
-        then `load` must be used. Raises `DamagedStreamError`."""
+    async def load_tail(self, agent: str, after: int) -> StoredStream | None:
+        """The events after version `after`, and the policies that came with them; None if not all of them are kept, or if
+        `after` is not of this stream any more: then `load` must be used. Raises `DamagedStreamError`."""
         ...
 
     async def version(self, agent: str) -> int:
@@ -101,8 +108,17 @@ class EventStore(Protocol):
         """The heads of all streams, by agent."""
         ...
 
-    def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> Awaitable[int]:
-        """Append after `expected_version`; give the new version. Raises `VersionConflictError` and changes nothing."""
+    def append(
+        self,
+        agent: str,
+        expected_version: int,
+        events: Sequence[bytes],
+        policies: Mapping[int, bytes] = NO_POLICIES,
+        dropped: Collection[int] = (),
+    ) -> Awaitable[int]:
+        """Append after `expected_version`; give the new version. Raises `VersionConflictError` and changes nothing.
+
+        With the events come `policies`, and those of the episodes `dropped` go."""
         ...
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:

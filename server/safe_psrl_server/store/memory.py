@@ -1,10 +1,17 @@
 """Streams in memory: for tests, and for testbeds that need no durability."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from safe_psrl_server.store.interface import StoredStream, StoreFailedError, StoreUsage, StreamHead, VersionConflictError
+from safe_psrl_server.store.interface import (
+    NO_POLICIES,
+    StoredStream,
+    StoreFailedError,
+    StoreUsage,
+    StreamHead,
+    VersionConflictError,
+)
 
 
 @dataclass
@@ -13,6 +20,10 @@ class _Stream:
     snapshot_version: int = 0
     snapshot: bytes | None = None
     events: list[bytes] = field(default_factory=list)  # after the snapshot
+    policies: dict[int, tuple[int, bytes]] = field(default_factory=dict)  # by episode; with the version that brought it
+
+    def policies_after(self, version: int) -> dict[int, bytes]:
+        return {episode: policy for episode, (came, policy) in self.policies.items() if came > version}
 
 
 class MemoryStore:
@@ -38,12 +49,14 @@ class MemoryStore:
 
     async def load(self, agent: str) -> StoredStream:
         stream = self._streams.get(agent, _Stream())
-        return StoredStream(stream.snapshot, list(stream.events), stream.version)
+        return StoredStream(stream.snapshot, list(stream.events), stream.version, stream.policies_after(0))
 
-    async def load_tail(self, agent: str, after: int) -> list[bytes] | None:
+    async def load_tail(self, agent: str, after: int) -> StoredStream | None:
         stream = self._streams.get(agent, _Stream())
         kept = after - stream.snapshot_version
-        return list(stream.events[kept:]) if 0 <= kept <= len(stream.events) else None
+        if not 0 <= kept <= len(stream.events):
+            return None
+        return StoredStream(None, list(stream.events[kept:]), stream.version, stream.policies_after(after))
 
     async def version(self, agent: str) -> int:
         return self._streams[agent].version if agent in self._streams else 0
@@ -51,7 +64,14 @@ class MemoryStore:
     async def heads(self) -> dict[str, StreamHead]:
         return {agent: StreamHead(stream.version, stream.snapshot_version) for agent, stream in self._streams.items()}
 
-    async def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> int:
+    async def append(
+        self,
+        agent: str,
+        expected_version: int,
+        events: Sequence[bytes],
+        policies: Mapping[int, bytes] = NO_POLICIES,
+        dropped: Collection[int] = (),
+    ) -> int:
         version = self._streams[agent].version if agent in self._streams else 0
         if version != expected_version:
             raise VersionConflictError(agent, expected_version, version)
@@ -60,6 +80,9 @@ class MemoryStore:
             stream.events.extend(events)
             stream.version += len(events)
             version = stream.version
+            for episode in dropped:
+                stream.policies.pop(episode, None)
+            stream.policies.update({episode: (version, policy) for episode, policy in policies.items()})
         return version
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
@@ -73,7 +96,8 @@ class MemoryStore:
         if version:
             raise VersionConflictError(agent, 0, version)
         before = stream.version - len(stream.events)
-        self._streams[agent] = _Stream(stream.version, before, stream.snapshot, list(stream.events))
+        policies = {episode: (stream.version, policy) for episode, policy in stream.policies.items()}
+        self._streams[agent] = _Stream(stream.version, before, stream.snapshot, list(stream.events), policies)
 
     def usage(self) -> StoreUsage | None:
         return None

@@ -7,7 +7,7 @@ again finds out by reading.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import psycopg
@@ -16,9 +16,10 @@ from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from safe_psrl_server.store import postgres_streams as streams
 from safe_psrl_server.store.address import shown_address
-from safe_psrl_server.store.chain import Link
+from safe_psrl_server.store.chain import Link, chained
 from safe_psrl_server.store.grouping import GroupedReads
 from safe_psrl_server.store.interface import (
+    NO_POLICIES,
     OnCommit,
     StoredStream,
     StoreError,
@@ -28,7 +29,7 @@ from safe_psrl_server.store.interface import (
     StreamHead,
     VersionConflictError,
 )
-from safe_psrl_server.store.postgres_commit import Wanted, commit, parts, read_heads, wanted
+from safe_psrl_server.store.postgres_commit import Wanted, commit, parts, read_heads
 from safe_psrl_server.store.postgres_connections import STATEMENT_SECONDS, Connections, Database
 from safe_psrl_server.store.postgres_schema import migrate
 
@@ -51,6 +52,8 @@ class _Entry(NamedTuple):
     agent: str
     expected: int
     events: Sequence[bytes]
+    policies: Mapping[int, bytes]
+    dropped: Collection[int]
     future: "asyncio.Future[int]"
 
 
@@ -101,14 +104,14 @@ class PostgresStore:
         self._seen[agent] = loaded.head
         return loaded.stream
 
-    async def load_tail(self, agent: str, after: int) -> list[bytes] | None:
+    async def load_tail(self, agent: str, after: int) -> StoredStream | None:
         seen = self._seen.get(agent)
         known = seen.link if seen is not None and seen.version == after else None
         loaded = await self._transaction(lambda db: streams.load_tail(db, agent, after, known))
         if loaded is None:
             return None
         self._seen[agent] = loaded.head
-        return loaded.stream.events
+        return loaded.stream
 
     async def version(self, agent: str) -> int:
         if "\0" in agent or len(agent) > LONGEST_NAME:  # it would fail the whole query, which others share
@@ -118,7 +121,14 @@ class PostgresStore:
     async def heads(self) -> dict[str, StreamHead]:
         return await self._transaction(streams.heads)
 
-    async def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> int:
+    async def append(
+        self,
+        agent: str,
+        expected_version: int,
+        events: Sequence[bytes],
+        policies: Mapping[int, bytes] = NO_POLICIES,
+        dropped: Collection[int] = (),
+    ) -> int:
         if not events:
             version = await self.version(agent)
             if version != expected_version:
@@ -127,7 +137,7 @@ class PostgresStore:
         if self._writer is None or self._writer.done() or self._closing:
             raise StoreUnavailableError(f"the database {self._shown} is closed")
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Entry(agent, expected_version, events, future))
+        self._waiting.append(_Entry(agent, expected_version, events, policies, dropped, future))
         self._wake.set()
         return await future
 
@@ -230,7 +240,12 @@ class PostgresStore:
             self._writing = await self._connections.connect()
         entries = {entry.agent: entry for entry in group}
         seen = await self._where(self._writing, group)
-        for part in parts([wanted(entry.agent, seen[entry.agent], entry.events) for entry in group if _is_at(entry, seen)]):
+        ready = [
+            Wanted(entry.agent, seen[entry.agent], chained(seen[entry.agent], entry.events), entry.policies, entry.dropped)
+            for entry in group
+            if _is_at(entry, seen)
+        ]
+        for part in parts(ready):
             began = time.perf_counter()
             won = await commit(self._writing, part)
             self._note([entry for entry in part if entry.agent in won], time.perf_counter() - began)

@@ -1,16 +1,31 @@
 """Appends to PostgreSQL: what has queued up goes into one statement, which is one transaction and one round trip.
 
 Compare-and-append is a conditional update of the stream's row: it moves only from the very event that the caller has seen.
-Events are added for the streams that moved. So a conflict fails its own append and no other.
+Events are added for the streams that moved, and policies come and go with them. So a conflict fails its own append and no
+other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection
 
-from safe_psrl_server.store.chain import BEGINNING, EventRow, Link, chained
+from safe_psrl_server.store.chain import BEGINNING, EventRow, Link
 
+CHANGE_POLICIES: Final = """
+    , dropped AS (
+        DELETE FROM safe_psrl_policies AS policy
+        USING unnest(%s::text[], %s::bigint[]) AS needless (agent, episode), moved
+        WHERE policy.agent = moved.agent AND needless.agent = moved.agent AND needless.episode = policy.episode
+    ),
+    kept AS (
+        INSERT INTO safe_psrl_policies (agent, episode, version, payload)
+        SELECT policy.agent, policy.episode, policy.version, policy.payload
+        FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %b::bytea[]) AS policy (agent, episode, version, payload)
+        JOIN moved ON moved.agent = policy.agent
+        ON CONFLICT (agent, episode) DO UPDATE SET version = excluded.version, payload = excluded.payload
+    )
+"""
 ADD_EVENTS: Final = """
     INSERT INTO safe_psrl_events (agent, version, payload, link)
     SELECT event.agent, event.version, event.payload, event.link
@@ -19,7 +34,7 @@ ADD_EVENTS: Final = """
     RETURNING agent
 """
 # Rows are locked in the order of names, so that two replicas never wait for each other in a circle.
-APPEND: Final = f"""
+MOVE_STREAMS: Final = """
     WITH locked AS (SELECT agent FROM safe_psrl_streams WHERE agent = ANY(%s) ORDER BY agent FOR UPDATE),
     moved AS (
         UPDATE safe_psrl_streams AS stream SET version = wanted.version, link = wanted.link
@@ -29,9 +44,8 @@ APPEND: Final = f"""
         WHERE stream.agent = wanted.agent AND stream.version = wanted.seen_version AND stream.link = wanted.seen_link
         RETURNING stream.agent
     )
-    {ADD_EVENTS}
-"""  # noqa: S608  # constants
-BEGIN_STREAMS: Final = f"""
+"""
+BEGIN_STREAMS: Final = """
     WITH moved AS (
         INSERT INTO safe_psrl_streams (agent, version, link)
         SELECT wanted.agent, wanted.version, wanted.link
@@ -39,8 +53,7 @@ BEGIN_STREAMS: Final = f"""
         ON CONFLICT (agent) DO NOTHING
         RETURNING agent
     )
-    {ADD_EVENTS}
-"""  # noqa: S608  # constants
+"""
 HEADS: Final = "SELECT agent, version, link FROM safe_psrl_streams WHERE agent = ANY(%s)"
 
 
@@ -50,14 +63,12 @@ class Wanted(NamedTuple):
     agent: str
     seen: Link
     rows: Sequence[EventRow]
+    policies: Mapping[int, bytes]
+    dropped: Collection[int]
 
     @property
     def head(self) -> Link:
         return Link(self.rows[-1].version, self.rows[-1].link)
-
-
-def wanted(agent: str, seen: Link, events: Sequence[bytes]) -> Wanted:
-    return Wanted(agent, seen, chained(seen, events))
 
 
 async def read_heads(connection: AsyncConnection[Any], agents: Sequence[str]) -> dict[str, Link]:
@@ -78,11 +89,14 @@ async def commit(connection: AsyncConnection[Any], part: Sequence[Wanted]) -> se
     `connection` is in autocommit mode.
     """
     agents = [entry.agent for entry in part]
+    statement, values = BEGIN_STREAMS, [agents, *_heads(part)]
     if part[0].seen.version:
         seen = [entry.seen.version for entry in part], [entry.seen.link for entry in part]
-        added = await connection.execute(APPEND, (agents, agents, *seen, *_heads(part), *_events(part)))
-    else:
-        added = await connection.execute(BEGIN_STREAMS, (agents, *_heads(part), *_events(part)))
+        statement, values = MOVE_STREAMS, [agents, agents, *seen, *_heads(part)]
+    if any(entry.policies or entry.dropped for entry in part):
+        statement += CHANGE_POLICIES
+        values += [*_dropped(part), *_policies(part)]
+    added = await connection.execute(statement + ADD_EVENTS, [*values, *_events(part)])
     return {agent for (agent,) in await added.fetchall()}
 
 
@@ -98,3 +112,18 @@ def _events(group: Sequence[Wanted]) -> tuple[list[str], list[int], list[bytes],
         [row.payload for _, row in rows],
         [row.link for _, row in rows],
     )
+
+
+def _policies(group: Sequence[Wanted]) -> tuple[list[str], list[int], list[int], list[bytes]]:
+    rows = [(entry, episode) for entry in group for episode in entry.policies]
+    return (
+        [entry.agent for entry, _ in rows],
+        [episode for _, episode in rows],
+        [entry.head.version for entry, _ in rows],
+        [entry.policies[episode] for entry, episode in rows],
+    )
+
+
+def _dropped(group: Sequence[Wanted]) -> tuple[list[str], list[int]]:
+    rows = [(entry.agent, episode) for entry in group for episode in entry.dropped]
+    return [agent for agent, _ in rows], [episode for _, episode in rows]

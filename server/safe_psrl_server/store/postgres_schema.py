@@ -40,6 +40,17 @@ MIGRATIONS: Final = (
         )
         """,
     ),
+    (
+        """
+        CREATE TABLE safe_psrl_policies (
+            agent TEXT NOT NULL,
+            episode BIGINT NOT NULL,
+            version BIGINT NOT NULL,
+            payload BYTEA NOT NULL,
+            PRIMARY KEY (agent, episode)
+        )
+        """,
+    ),
 )
 LOCK_TABLE: Final = """
     CREATE TABLE IF NOT EXISTS safe_psrl_schema (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), version INTEGER NOT NULL)

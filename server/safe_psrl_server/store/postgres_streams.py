@@ -12,7 +12,9 @@ SNAPSHOTS: Final = "SELECT version, link, payload, digest FROM safe_psrl_snapsho
 EVENTS_FROM: Final = "SELECT version, payload, link FROM safe_psrl_events WHERE agent = %s AND version >= %s ORDER BY version"
 NAMES: Final = """
     SELECT agent FROM safe_psrl_streams UNION SELECT agent FROM safe_psrl_events UNION SELECT agent FROM safe_psrl_snapshots
+    UNION SELECT agent FROM safe_psrl_policies
 """
+POLICIES_AFTER: Final = "SELECT episode, payload FROM safe_psrl_policies WHERE agent = %s AND version > %s"
 ALL_HEADS: Final = """
     SELECT stream.agent, stream.version, coalesce(max(snapshot.version), 0)
     FROM safe_psrl_streams AS stream LEFT JOIN safe_psrl_snapshots AS snapshot ON snapshot.agent = stream.agent
@@ -28,6 +30,10 @@ NEW_STREAM: Final = """
 NEW_EVENTS: Final = """
     INSERT INTO safe_psrl_events (agent, version, payload, link)
     SELECT %s, event.* FROM unnest(%s::bigint[], %b::bytea[], %b::bytea[]) AS event
+"""
+NEW_POLICIES: Final = """
+    INSERT INTO safe_psrl_policies (agent, version, episode, payload)
+    SELECT %s, %s, policy.* FROM unnest(%s::bigint[], %b::bytea[]) AS policy
 """
 
 Database = AsyncConnection[Any]
@@ -55,12 +61,13 @@ async def load(db: Database, agent: str) -> Loaded:
     whole = next((row for row in snapshots if is_whole(agent, row)), None)
     start = Link(whole[0], whole[1]) if whole else BEGINNING
     rows = await _rows(db, EVENTS_FROM, agent, start.version + 1)
+    policies = dict(await _rows(db, POLICIES_AFTER, agent, 0))
     if not found:
-        if snapshots or rows:
+        if snapshots or rows or policies:
             raise DamagedStreamError("its head is missing")
         return Loaded(StoredStream(None, [], 0), BEGINNING)
     head = Link(*found[0])
-    return Loaded(StoredStream(whole[2] if whole else None, followed(start, rows, head), head.version), head)
+    return Loaded(StoredStream(whole[2] if whole else None, followed(start, rows, head), head.version, policies), head)
 
 
 async def load_tail(db: Database, agent: str, after: int, known: bytes | None) -> Loaded | None:
@@ -75,7 +82,8 @@ async def load_tail(db: Database, agent: str, after: int, known: bytes | None) -
     head = Link(*found[0]) if found else BEGINNING
     if head.version < after or (rows[0][0] if rows else head.version + 1) != after + 1:
         return None
-    return Loaded(StoredStream(None, followed(start, rows, head), head.version), head)
+    policies = dict(await _rows(db, POLICIES_AFTER, agent, after))
+    return Loaded(StoredStream(None, followed(start, rows, head), head.version, policies), head)
 
 
 async def save_snapshot(db: Database, agent: str, version: int, snapshot: bytes) -> None:
@@ -104,6 +112,8 @@ async def restore(db: Database, agent: str, stream: StoredStream) -> None:
     if rows:
         columns = ([row.version for row in rows], [row.payload for row in rows], [row.link for row in rows])
         await db.execute(NEW_EVENTS, (agent, *columns))
+    if stream.policies:
+        await db.execute(NEW_POLICIES, (agent, stream.version, list(stream.policies), list(stream.policies.values())))
 
 
 async def _write_snapshot(db: Database, agent: str, at: Link, snapshot: bytes) -> None:

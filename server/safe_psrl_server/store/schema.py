@@ -33,6 +33,15 @@ MIGRATIONS: Final = (
     CREATE TABLE commits (only INTEGER PRIMARY KEY CHECK (only = 1), number INTEGER NOT NULL);
     INSERT INTO commits VALUES (1, 0);
     """,
+    """
+    CREATE TABLE policies (
+        agent TEXT NOT NULL,
+        episode INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        payload BLOB NOT NULL,
+        PRIMARY KEY (agent, episode)
+    );
+    """,
 )
 
 

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from safe_psrl_server.store.chain import BEGINNING, Link, chained, followed, is_whole, snapshot_digest, transplanted
 from safe_psrl_server.store.interface import (
+    NO_POLICIES,
     DamagedStreamError,
     OnCommit,
     StoredStream,
@@ -38,6 +39,11 @@ EMPTY_PASS: Final = 30e-6  # seconds: a pass of the loop that took longer has do
 QUIET_PASSES: Final = 3  # of them before a commit; what a call needs takes several passes
 MOST_DELAY: Final = 0.01  # seconds that a commit waits for others to join it, however busy the loop is
 EVENTS_AFTER: Final = "SELECT version, payload, link FROM events WHERE agent = ? AND version > ? ORDER BY version"
+POLICIES_AFTER: Final = "SELECT episode, payload FROM policies WHERE agent = ? AND version > ?"
+NAMES: Final = """
+    SELECT agent FROM streams UNION SELECT agent FROM events UNION SELECT agent FROM snapshots
+    UNION SELECT agent FROM policies ORDER BY agent
+"""
 UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from messages that quote damaged bytes
 Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], object]  # runs inside the group's transaction
@@ -50,6 +56,8 @@ class _Append(NamedTuple):
     agent: str
     expected_version: int
     events: Sequence[bytes]
+    policies: Mapping[int, bytes]  # that come with them
+    dropped: Collection[int]  # episodes whose policies go
     future: "asyncio.Future[int]"
 
 
@@ -105,9 +113,8 @@ class SqliteStore:
         self._thread.start()
 
     async def agents(self) -> list[str]:
-        union = "SELECT agent FROM streams UNION SELECT agent FROM events UNION SELECT agent FROM snapshots ORDER BY agent"
         try:
-            names = [agent for (agent,) in await self._read(lambda db: db.execute(union).fetchall())]
+            names = [agent for (agent,) in await self._read(lambda db: db.execute(NAMES).fetchall())]
         except UNREADABLE as error:
             raise self._damaged(error) from error
         if not all(isinstance(name, str) for name in names):
@@ -120,7 +127,7 @@ class SqliteStore:
         except UNREADABLE as error:
             raise DamagedStreamError(f"the database cannot be read: {_one_line(error)}") from error
 
-    async def load_tail(self, agent: str, after: int) -> list[bytes] | None:
+    async def load_tail(self, agent: str, after: int) -> StoredStream | None:
         try:
             return await self._read(lambda db: _load_tail(db, agent, after))
         except UNREADABLE as error:
@@ -135,9 +142,16 @@ class SqliteStore:
         rows = await self._read(lambda db: db.execute(f"SELECT agent, version, ({newest}) FROM streams").fetchall())  # noqa: S608  # constant
         return {agent: StreamHead(version, snapshot) for agent, version, snapshot in rows}
 
-    def append(self, agent: str, expected_version: int, events: Sequence[bytes]) -> "asyncio.Future[int]":
+    def append(
+        self,
+        agent: str,
+        expected_version: int,
+        events: Sequence[bytes],
+        policies: Mapping[int, bytes] = NO_POLICIES,
+        dropped: Collection[int] = (),
+    ) -> "asyncio.Future[int]":
         future: asyncio.Future[int] = self._loop.create_future()
-        self._submit(_Append(agent, expected_version, events, future))
+        self._submit(_Append(agent, expected_version, events, policies, dropped, future))
         return future
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
@@ -154,6 +168,7 @@ class SqliteStore:
                 _insert_snapshot(db, agent, start, stream.snapshot)
             if rows:
                 _insert(db, [(agent, *row) for row in rows])
+            _insert_policies(db, agent, stream.version, stream.policies)
             self._heads[agent] = Link(rows[-1].version, rows[-1].link) if rows else start
 
         await self._other(work, len(stream.events))
@@ -322,6 +337,10 @@ class SqliteStore:
             chain = chained(head, entry.events)
             rows += [(entry.agent, *row) for row in chain]
             self._heads[entry.agent] = head = Link(chain[-1].version, chain[-1].link)
+            if entry.dropped:
+                _drop_policies(db, entry.agent, entry.dropped)
+            if entry.policies:
+                _insert_policies(db, entry.agent, head.version, entry.policies)
         return head.version
 
     def _fail(self, group: list[_Entry], error: Exception) -> None:
@@ -359,28 +378,30 @@ def _load(db: sqlite3.Connection, agent: str) -> StoredStream:
         whole = next((row for row in snapshots if is_whole(agent, row)), None)
         start = Link(whole[0], whole[1]) if whole else BEGINNING
         rows = db.execute(EVENTS_AFTER, (agent, start.version)).fetchall()
+        policies = dict(db.execute(POLICIES_AFTER, (agent, 0)))
     finally:
         db.execute("COMMIT")
     if head is None:
-        if snapshots or rows:
+        if snapshots or rows or policies:
             raise DamagedStreamError("its head is missing")
         return StoredStream(None, [], 0)
     events = followed(start, rows, Link(*head))
-    return StoredStream(whole[2] if whole else None, events, head[0])
+    return StoredStream(whole[2] if whole else None, events, head[0], policies)
 
 
-def _load_tail(db: sqlite3.Connection, agent: str, after: int) -> list[bytes] | None:
+def _load_tail(db: sqlite3.Connection, agent: str, after: int) -> StoredStream | None:
     db.execute("BEGIN")
     try:
         head = db.execute("SELECT version, link FROM streams WHERE agent = ?", (agent,)).fetchone() or BEGINNING
         row = db.execute("SELECT version, link FROM events WHERE agent = ? AND version = ?", (agent, after)).fetchone()
         start = BEGINNING if after == 0 else row and Link(*row)
         rows = db.execute(EVENTS_AFTER, (agent, after)).fetchall()
+        policies = dict(db.execute(POLICIES_AFTER, (agent, after)))
     finally:
         db.execute("COMMIT")
     if start is None or (rows and rows[0][0] != after + 1) or (not rows and head[0] != after):
         return None
-    return followed(start, rows, Link(*head))
+    return StoredStream(None, followed(start, rows, Link(*head)), head[0], policies)
 
 
 def _insert(db: sqlite3.Connection, rows: Sequence[StoredRow]) -> None:
@@ -390,6 +411,15 @@ def _insert(db: sqlite3.Connection, rows: Sequence[StoredRow]) -> None:
     db.executemany("INSERT INTO events (agent, version, payload, link) VALUES (?, ?, ?, ?)", rows)
     heads = {agent: (agent, version, link) for agent, version, _payload, link in rows}
     db.executemany("INSERT OR REPLACE INTO streams (agent, version, link) VALUES (?, ?, ?)", heads.values())
+
+
+def _insert_policies(db: sqlite3.Connection, agent: str, version: int, policies: Mapping[int, bytes]) -> None:
+    rows = [(agent, episode, version, policy) for episode, policy in policies.items()]
+    db.executemany("INSERT OR REPLACE INTO policies (agent, episode, version, payload) VALUES (?, ?, ?, ?)", rows)
+
+
+def _drop_policies(db: sqlite3.Connection, agent: str, episodes: Collection[int]) -> None:
+    db.executemany("DELETE FROM policies WHERE agent = ? AND episode = ?", [(agent, episode) for episode in episodes])
 
 
 def _insert_snapshot(db: sqlite3.Connection, agent: str, at: Link, snapshot: bytes) -> None:

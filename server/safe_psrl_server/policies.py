@@ -1,0 +1,68 @@
+"""Large policies, which are stored beside the history: once for each episode that may still be asked about.
+
+In memory an episode has its policy as always. What is stored of it has the policy's digest in its place.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from safe_psrl_proto.v1 import events_pb2, model_pb2
+
+LARGE: Final = 4_096  # entries. An entry takes about a byte: a smaller policy costs its event less than a page of the database
+LEVEL: Final = 1  # of zlib: a million entries in 2 to 12 ms; higher ones take up to ten times as long and save a tenth
+
+
+def is_large(event: events_pb2.Event) -> bool:
+    """Whether something of `event` is stored apart."""
+    return event.WhichOneof("kind") in {"episode_started", "agent_imported"} and any(_large(event))
+
+
+def stored(events: Sequence[events_pb2.Event]) -> tuple[list[bytes], dict[int, bytes]]:
+    """`events` as they are stored, and the policies that are stored beside them, by episode. Digests are noted in `events`."""
+    payloads, policies = list[bytes](), dict[int, bytes]()
+    for event in events:
+        bare = event
+        for started in _large(event):
+            policy = zlib.compress(started.policy.SerializeToString(), LEVEL)
+            started.policy_digest = _digest(policy)
+            policies[started.episode] = policy
+            bare = events_pb2.Event()
+        if bare is not event:
+            bare.CopyFrom(event)
+            for started in _large(bare):
+                strip(started)
+        payloads.append(bare.SerializeToString())
+    return payloads, policies
+
+
+def strip(started: events_pb2.EpisodeStarted) -> None:
+    """Leave the sizes and the digest of a policy that is stored apart."""
+    if started.policy_digest:
+        started.policy.ClearField("actions")
+        started.policy.ClearField("probabilities")
+
+
+def read_policy(started: events_pb2.EpisodeStarted, stored: bytes | None) -> model_pb2.Policy:
+    """What was stored apart of `started`. Raises ValueError if it is not there, or not what was stored."""
+    if stored is None:
+        raise ValueError(f"the policy of episode {started.episode} is missing")
+    if not isinstance(stored, bytes) or _digest(stored) != started.policy_digest:
+        raise ValueError(f"the policy of episode {started.episode} was changed")
+    return model_pb2.Policy.FromString(zlib.decompress(stored))
+
+
+def _large(event: events_pb2.Event) -> Iterator[events_pb2.EpisodeStarted]:
+    """The beginnings of episodes whose policy is stored apart. Of an imported agent, where it was before."""
+    kind = event.WhichOneof("kind")
+    if kind == "episode_started":
+        started = event.episode_started
+        if started.policy.horizon * started.policy.num_states > LARGE:
+            yield started
+    elif kind == "agent_imported":
+        yield from (kept.started for kept in event.agent_imported.snapshot.episodes if kept.started.policy_digest)
+
+
+def _digest(policy: bytes) -> bytes:
+    return hashlib.blake2b(policy, digest_size=32).digest()
