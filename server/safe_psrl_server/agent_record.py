@@ -142,7 +142,7 @@ class AgentRecord:
 
     def settled_state(self) -> AgentState:
         """The state with every reported transition in its counts. Learning goes on from it to the same end."""
-        self._state = settle(self.state)
+        self._state = settle(self.definition.spec, self.state)
         return self._state
 
     def digest(self) -> str:
@@ -157,7 +157,9 @@ class AgentRecord:
 
     def _start(self, started: events_pb2.EpisodeStarted, time_micros: int) -> None:
         self._state = replace(
-            settle(self.state), episode=started.episode, dual_variables=np.array(started.next_dual_variables, np.float64)
+            settle(self.definition.spec, self.state),
+            episode=started.episode,
+            dual_variables=np.array(started.next_dual_variables, np.float64),
         )
         self.episodes[started.episode] = Episode(started, policy_from_message(started.policy), time_micros)
         closed = [episode.number for episode in self.episodes.values() if not episode.is_open]

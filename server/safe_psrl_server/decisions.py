@@ -254,8 +254,7 @@ def observed(
         raise InvalidArgumentError(f"{place}.action", f"must be from 0 to {spec.num_actions - 1} (is {action})")
     if not spec.available_actions[state, action]:
         raise InvalidArgumentError(f"{place}.action", f"{action} is not available in state {state}", "ACTION_UNAVAILABLE")
-    prior = spec.dirichlet_prior
-    if prior[step % len(prior), state, action, transition.next_state] == 0:
+    if spec.place_of(step, state, action, transition.next_state) < 0:
         raise InvalidArgumentError(
             f"{place}.next_state",
             f"{transition.next_state} is outside the support of state {state}, action {action}",

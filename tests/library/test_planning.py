@@ -24,7 +24,7 @@ VARIANTS = [
 def planned(spec: CmdpSpec, p: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     policy = np.empty((spec.horizon, spec.num_states), np.int32)
     values = np.empty((1 + spec.num_constraints, spec.num_states))
-    plan_policy(p, spec.signals, weights, spec.available_actions, policy, values)
+    plan_policy(p, spec.next_states, spec.signals, weights, spec.available_actions, policy, values)
     return policy, values
 
 
@@ -99,7 +99,7 @@ def test_like_actions_tie_whatever_their_values(make_case: Callable, num_actions
         signals = spec.signals.copy()
         p[:, :, later], signals[..., later] = p[:, :, first], signals[..., first]
         policy, values = np.empty((4, spec.num_states), np.int32), np.empty((2, spec.num_states))
-        plan_policy(p, signals, np.array([1.0, -0.3]), spec.available_actions, policy, values)
+        plan_policy(p, spec.next_states, signals, np.array([1.0, -0.3]), spec.available_actions, policy, values)
         assert not (policy == later).any()
 
 
@@ -123,10 +123,10 @@ def test_evaluation_is_the_expectation_over_all_trajectories(
     shares = np.where(spec.available_actions, rng.random((spec.horizon, spec.num_states, spec.num_actions)), 0.0)
     shares /= shares.sum(axis=-1, keepdims=True)
     values = np.empty((1 + spec.num_constraints, spec.num_states))
-    evaluate_randomised(p, spec.signals, shares, values)
+    evaluate_randomised(p, spec.next_states, spec.signals, shares, values)
     assert values @ spec.initial_distribution == pytest.approx(expectation_over_trajectories(spec, p, shares), abs=1e-12)
     policy = shares.argmax(axis=-1).astype(np.int32)
-    evaluate_policy(p, spec.signals, policy, values)
+    evaluate_policy(p, spec.next_states, spec.signals, policy, values)
     certain = np.eye(spec.num_actions)[policy]
     assert values @ spec.initial_distribution == pytest.approx(expectation_over_trajectories(spec, p, certain), abs=1e-12)
 
@@ -139,7 +139,7 @@ def test_occupancy_is_a_distribution_that_reproduces_the_values(
     """Each step's occupancy sums to 1, lies on the policy's actions, and weighs the signals to their values."""
     spec, p = make_case(seed, sizes, **variant)
     policy, _ = planned(spec, p, np.append(1.0, -np.ones(spec.num_constraints)))
-    visits = occupancy(p, policy, spec.initial_distribution, spec.num_actions)
+    visits = occupancy(p, spec.next_states, policy, spec.initial_distribution, spec.num_actions)
     assert visits.sum(axis=(1, 2)) == pytest.approx(np.ones(spec.horizon), abs=1e-12)
     assert visits[0].sum(axis=1) == pytest.approx(spec.initial_distribution, abs=0)
     assert (visits[np.eye(spec.num_actions)[policy] == 0] == 0).all()

@@ -8,6 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from safe_psrl.planning import plan_policy
 from safe_psrl.posterior import draw_kernel
+from safe_psrl.support import EVERY_STATE
 from safe_psrl_experiments.bench.measure import Result, interleaved, judged
 
 NUM_ACTIONS = 4
@@ -42,7 +43,7 @@ def _bench_size(num_states: int, horizon: int, rounds: int) -> list[Result]:
     # Planning and its limit take turns by themselves: draws in between would empty the cache for one of the two alone.
     with threadpool_limits(1):
         times = interleaved(
-            {"plan": (lambda: plan_policy(kernel, signals, weights, available, policy, values), 1), "blas": (multiply, 1)},
+            {"plan": (lambda: plan_policy(kernel, EVERY_STATE, signals, weights, available, policy, values), 1), "blas": (multiply, 1)},
             rounds,
         ) | interleaved(
             {
