@@ -46,9 +46,7 @@ def begin_adaptive_episode(
     solve_cmdp(draft.p, problem.next_states, signals, problem.available, problem.initial, tau, draft.probabilities)
     mean, weight = np.empty(problem.prior.shape), np.empty(problem.prior.shape[:3])
     smoothed_mean(problem.prior, counts, problem.confidence**2, mean, weight)
-    sigma = cost_deviation(
-        mean, problem.next_states, weight, signals[1], draft.probabilities, problem.initial, cost_visits
-    )
+    sigma = cost_deviation(mean, problem.next_states, weight, signals[1], draft.probabilities, problem.initial, cost_visits)
     draft.pessimism[0] = min(problem.confidence * sigma, LARGEST_SHARE * tau)
     tightened = tau - draft.pessimism[0]
     solve_cmdp(draft.p, problem.next_states, signals, problem.available, problem.initial, tightened, draft.probabilities)
@@ -119,9 +117,7 @@ def begin_adaptive_with_several(
     plan(tau)
     for i, learned in enumerate(spec.learned_signals[1:]):
         seen = visits if learned else visits[:0]
-        sigma = cost_deviation(
-            mean, problem.next_states, weight, signals[1 + i], draft.probabilities, problem.initial, seen
-        )
+        sigma = cost_deviation(mean, problem.next_states, weight, signals[1 + i], draft.probabilities, problem.initial, seen)
         draft.pessimism[i] = min(problem.confidence * sigma, LARGEST_SHARE * tau[i])
     plan(tau - draft.pessimism)
     finish_draft(generator, words, problem, signals, seed, k, draft)

@@ -53,9 +53,7 @@ def _program(spec: CmdpSpec, p: Floats) -> tuple[NDArray[np.bool_], sparse.csr_a
     next_state = place
     if spec.lists_next_states:
         next_state = spec.next_states[h[origin] % len(spec.next_states), s[origin], a[origin], place]
-    arrives = sparse.csr_array(
-        (rows[variable, place], ((h[origin] + 1) * spec.num_states + next_state, origin)), leaves.shape
-    )
+    arrives = sparse.csr_array((rows[variable, place], ((h[origin] + 1) * spec.num_states + next_state, origin)), leaves.shape)
     entering = np.zeros(shape[0] * shape[1])
     entering[: spec.num_states] = spec.initial_distribution
     signals = np.array([np.broadcast_to(table, shape)[inside] for table in spec.signals])

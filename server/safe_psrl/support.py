@@ -41,7 +41,7 @@ def checked_next_states(value: ArrayLike, num_states: int, shapes: Shapes) -> tu
     unordered[..., 1:] |= possible[..., 1:] & ~possible[..., :-1]
     refuse_where("next_states", table, unordered, f"must be greater than the one before it; {NONE} comes last")
     filled = np.maximum(np.maximum.accumulate(table, axis=-1), 0)
-    return frozen(filled.reshape(-1, *table.shape[-3:]), np.int32), possible
+    return frozen(filled[None] if filled.ndim == 3 else filled, np.int32), possible
 
 
 def written(next_states: NextStates, prior: NDArray[np.float64]) -> NDArray[np.int64]:

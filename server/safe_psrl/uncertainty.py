@@ -58,9 +58,7 @@ def costs_to_go(mean: Floats, next_states: NextStates, cost: Floats, probabiliti
 
 
 @compiled
-def randomised_occupancy(
-    mean: Floats, next_states: NextStates, probabilities: Floats, initial: Floats, visits: Floats
-) -> None:
+def randomised_occupancy(mean: Floats, next_states: NextStates, probabilities: Floats, initial: Floats, visits: Floats) -> None:
     """Write the probability of (s, a) at each step, [H, S, A]."""
     horizon, num_states, num_actions = probabilities.shape
     reached = initial.copy()

@@ -93,7 +93,12 @@ def test_sigma_of_a_certain_kernel_is_0(make_case: Callable, variant: dict) -> N
     np.put_along_axis(one, p.argmax(axis=-1)[..., None], 1.0, axis=-1)
     none = np.zeros((0, 4, 3), np.int64)
     policy = random_policy(spec, 1)
-    assert cost_deviation(one, spec.next_states, np.full(p.shape[:3], 5.0), spec.signals[1], policy, spec.initial_distribution, none) == 0.0
+    assert (
+        cost_deviation(
+            one, spec.next_states, np.full(p.shape[:3], 5.0), spec.signals[1], policy, spec.initial_distribution, none
+        )
+        == 0.0
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

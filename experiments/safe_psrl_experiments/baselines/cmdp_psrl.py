@@ -56,7 +56,9 @@ def run(
     for k in range(first, last + 1):
         restart(generator, words, seed, k, POSTERIOR)
         draw_kernel(generator, prior, counts.transitions, p)
-        feasible, _ = solve_cmdp(p, world.next_states, world.signals, problem.available, problem.initial, problem.tau[0], policy)
+        feasible, _ = solve_cmdp(
+            p, world.next_states, world.signals, problem.available, problem.initial, problem.tau[0], policy
+        )
         if not feasible:
             solve_cmdp(p, world.next_states, world.signals, problem.available, problem.initial, UNCONSTRAINED, policy)
         evaluate_randomised(world.p, world.next_states, world.signals, policy, values)

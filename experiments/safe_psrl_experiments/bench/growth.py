@@ -1,0 +1,136 @@
+"""How the start of an episode grows with the states: the learner's whole step, from the counts to the plan.
+
+With tables over all next states, against what no program can leave out: a gamma draw for each entry of the kernel and a product
+of the kernel with a vector for each step. With listed next states, against a second and 500 MB: each size is measured in a
+process that does nothing else.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from safe_psrl.learner import AgentState, SafePsrl, Transition
+from safe_psrl.spec import CmdpSpec, Constraint
+from safe_psrl_experiments.bench.measure import Bar, Result, interleaved_times, judged_times
+
+NUM_ACTIONS: Final = 4
+HORIZON: Final = 50
+OVER_ALL: Final = (10, 30, 100, 300, 500, 1_000, 2_000)  # states
+LISTED: Final = (1_000, 5_000, 20_000)
+WIDTH: Final = 8  # next states of a pair, where they are listed
+LAST_JUDGED: Final = 1_000  # states of the largest problem over all next states that has a bar
+MOST_SECONDS: Final = 1.0
+MOST_MEGABYTES: Final = 500.0
+MOST_ENTRIES: Final = 5_000_000  # drawn in the rounds of one size: beyond it there are fewer rounds, of seconds each
+FEWEST_ROUNDS: Final = 3
+NAME: Final = "start an episode"
+
+
+def bench_growth(rounds: int = 15, report: Callable[[str], None] = lambda _: None) -> list[Result]:
+    results: list[Result] = []
+    for num_states in OVER_ALL:
+        report(f"{NAME}: S = {num_states:,}")
+        results.append(_over_all(num_states, rounds))
+    for num_states in LISTED:
+        report(f"{NAME}: S = {num_states:,}, {WIDTH} next states")
+        results += _listed(num_states, rounds)
+    return results
+
+
+def _over_all(num_states: int, rounds: int) -> Result:
+    learner = SafePsrl(_problem(num_states, None))
+    state = _played(learner)
+    generator = np.random.Generator(np.random.SFC64(1))
+    alpha = learner.spec.dirichlet_prior + state.transition_counts
+    gammas, rows = np.empty(alpha.shape), generator.random((num_states * NUM_ACTIONS, num_states))
+    vector, product = generator.random(num_states), np.empty(num_states * NUM_ACTIONS)
+
+    def limit() -> None:
+        generator.standard_gamma(alpha, out=gammas)
+        for _ in range(HORIZON):
+            np.dot(rows, vector, out=product)
+
+    fewer = max(min(rounds, FEWEST_ROUNDS), min(rounds, MOST_ENTRIES // alpha.size))
+    with threadpool_limits(1):
+        times = interleaved_times({"start": (lambda: learner.start_episode(state), 1), "limit": (limit, 1)}, fewer)
+    bar: Bar | None = ("<=", 1.5) if num_states <= LAST_JUDGED else None
+    what = f"{alpha.size:,} gamma draws, {HORIZON} products by BLAS"
+    return judged_times(_name(num_states), times["start"], times["limit"], what, bar=bar)
+
+
+def _listed(num_states: int, rounds: int) -> list[Result]:
+    command = [sys.executable, "-m", __name__, str(num_states), str(rounds)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603  # this very file
+    found: dict[str, Any] = json.loads(done.stdout)
+    name = f"{_name(num_states)}, {WIDTH} next states"
+    second, memory = [MOST_SECONDS * 1e6], [MOST_MEGABYTES]
+    return [
+        judged_times(name, found["times"], second, f"{MOST_SECONDS:g} s", bar=("<=", 1)),
+        judged_times(f"memory to {name}", [found["megabytes"]], memory, f"{MOST_MEGABYTES:g} MB", "MB", ("<=", 1)),
+    ]
+
+
+def _name(num_states: int) -> str:
+    return f"{NAME} S={num_states} A={NUM_ACTIONS} H={HORIZON}"
+
+
+def measure_listed(num_states: int, rounds: int) -> dict[str, Any]:
+    """Microseconds of starts, and the most memory that this process ever had."""
+    learner = SafePsrl(_problem(num_states, WIDTH))
+    state, times = _played(learner), []
+    for number in range(rounds + 1):
+        began = time.perf_counter()
+        learner.start_episode(state)
+        if number:  # the first round warms up
+            times.append((time.perf_counter() - began) * 1e6)
+    return {"times": times, "megabytes": _peak_megabytes()}
+
+
+def _problem(num_states: int, width: int | None) -> CmdpSpec:
+    """Random signals; action 0 is free, so that no draw need be rejected. `width` random next states of each pair, or all."""
+    rng = np.random.default_rng(1)
+    reward, cost = rng.random((2, num_states, NUM_ACTIONS))
+    cost[:, 0] = 0.0
+    listed = None
+    if width is not None:  # ascending, and no two alike
+        gaps = rng.integers(0, num_states - width + 1, (num_states, NUM_ACTIONS, width))
+        listed = np.sort(gaps, axis=-1) + np.arange(width)
+    return CmdpSpec(
+        num_states=num_states,
+        num_actions=NUM_ACTIONS,
+        horizon=HORIZON,
+        reward=reward,
+        constraints=[Constraint("cost", cost, 0.25 * HORIZON, 0.0)],
+        next_states=listed,
+    )
+
+
+def _played(learner: SafePsrl) -> AgentState:
+    """After an episode, which the start of the next one has to count."""
+    spec, rng, now = learner.spec, np.random.default_rng(2), 0
+    state, plan = learner.start_episode(learner.initial_state())
+    for step in range(HORIZON):
+        action = int(plan.policy[step, now])
+        place = int(rng.integers(spec.dirichlet_prior.shape[-1]))
+        after = int(spec.next_states[0, now, action, place]) if spec.lists_next_states else place
+        state = learner.observe(state, Transition(step, now, action, after))
+        now = after
+    return state
+
+
+def _peak_megabytes() -> float:
+    """Of this program alone: what getrusage tells includes the one that started it."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    (peak,) = (int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return peak * 1024 / 1e6
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure_listed(*map(int, sys.argv[1:]))))  # noqa: T201
