@@ -147,11 +147,12 @@ def settle(spec: CmdpSpec, state: AgentState) -> AgentState:
     """The same state with every pending transition in its counts."""
     if not state.pending:
         return state
-    counts = state.transition_counts.copy()
+    counts, listed = state.transition_counts.copy(), spec.lists_next_states
     sums = state.signal_sums.copy()
     visits = state.visits.copy()
     for step, s, a, next_state, reward, costs in state.pending:
-        counts[step % len(counts), s, a, spec.place_of(step, s, a, next_state)] += 1
+        place = spec.place_of(step, s, a, next_state) if listed else next_state
+        counts[step % len(counts), s, a, place] += 1
         if len(visits):
             visits[step % len(visits), s, a] += 1
             sums[:, step % len(visits), s, a] += (reward, *costs)

@@ -19,22 +19,35 @@ Policy = NDArray[np.int32]
 
 @compiled_sum
 def dot(row: Floats, values: Floats) -> float:
-    """p(.|s,a) V: the expectation of `values` under the distribution `row`."""
+    """The expectation of `values` under the distribution `row`."""
     total = 0.0
     for t in range(row.size):
         total += row[t] * values[t]
     return total
 
 
+# The sums over a row take places in tables, not rows: numba counts references for rows handed to functions, and on small
+# problems that costs more than the sums.
+
+
+@compiled_sum
+def dot_row(p: Floats, step: int, s: int, a: int, values: Floats, n: int) -> float:
+    """p(.|s,a) V: the expectation of `values[n]`."""
+    total = 0.0
+    for t in range(p.shape[3]):
+        total += p[step, s, a, t] * values[n, t]
+    return total
+
+
 @inlined
-def look_ahead(p: Floats, next_states: NextStates, h: int, s: int, a: int, values: Floats) -> float:
-    """The expectation of `values` over where (s, a) leads at step `h`."""
+def look_ahead(p: Floats, next_states: NextStates, h: int, s: int, a: int, values: Floats, n: int) -> float:
+    """The expectation of `values[n]` over where (s, a) leads at step `h`."""
     step = h if p.shape[0] > 1 else 0
     if next_states.shape[0] == 0:
-        return dot(p[step, s, a], values)
+        return dot_row(p, step, s, a, values, n)
     step_states, total = h if next_states.shape[0] > 1 else 0, 0.0
     for j in range(p.shape[3]):
-        total += p[step, s, a, j] * values[next_states[step_states, s, a, j]]
+        total += p[step, s, a, j] * values[n, next_states[step_states, s, a, j]]
     return total
 
 
@@ -52,29 +65,31 @@ def spread(p: Floats, next_states: NextStates, h: int, s: int, a: int, mass: flo
 
 
 @compiled_sum
-def dot_four(row_0: Floats, row_1: Floats, row_2: Floats, row_3: Floats, values: Floats) -> tuple[float, float, float, float]:
-    """Four rows in one pass over the values: as fast as BLAS where rows come from beyond the cache."""
+def dot_four(p: Floats, step: int, s: int, a: int, values: Floats) -> tuple[float, float, float, float]:
+    """The expectations of `values[0]` for four actions from `a` on, in one pass over the values: as fast as BLAS where rows
+    come from beyond the cache."""
     total_0, total_1, total_2, total_3 = 0.0, 0.0, 0.0, 0.0
-    for t in range(values.size):
-        total_0 += row_0[t] * values[t]
-        total_1 += row_1[t] * values[t]
-        total_2 += row_2[t] * values[t]
-        total_3 += row_3[t] * values[t]
+    for t in range(p.shape[3]):
+        total_0 += p[step, s, a, t] * values[0, t]
+        total_1 += p[step, s, a + 1, t] * values[0, t]
+        total_2 += p[step, s, a + 2, t] * values[0, t]
+        total_3 += p[step, s, a + 3, t] * values[0, t]
     return total_0, total_1, total_2, total_3
 
 
 @compiled_sum
 def dot_four_and_one(
-    row_0: Floats, row_1: Floats, row_2: Floats, row_3: Floats, values: Floats, row: Floats, others: Floats
+    p: Floats, step: int, s: int, values: Floats, after: int, chosen: int, others: Floats, n: int
 ) -> tuple[float, float, float, float, float]:
-    """`dot_four`, and `dot(row, others)` on the way: cheap where `row` is one of the four."""
+    """`dot_four` of the first actions, and that of `others[n]` for `chosen` at step `after` on the way: cheap where it is one
+    of the four rows."""
     total_0, total_1, total_2, total_3, total = 0.0, 0.0, 0.0, 0.0, 0.0
-    for t in range(values.size):
-        total_0 += row_0[t] * values[t]
-        total_1 += row_1[t] * values[t]
-        total_2 += row_2[t] * values[t]
-        total_3 += row_3[t] * values[t]
-        total += row[t] * others[t]
+    for t in range(p.shape[3]):
+        total_0 += p[step, s, 0, t] * values[0, t]
+        total_1 += p[step, s, 1, t] * values[0, t]
+        total_2 += p[step, s, 2, t] * values[0, t]
+        total_3 += p[step, s, 3, t] * values[0, t]
+        total += p[after, s, chosen, t] * others[n, t]
     return total_0, total_1, total_2, total_3, total
 
 
@@ -129,7 +144,7 @@ def plan_over_listed(
 
 
 @compiled
-def plan_over_all(  # noqa: C901, PLR0912  # one nest of loops: numba counts references for rows handed to functions, which costs more
+def plan_over_all(  # noqa: C901, PLR0912  # one nest of loops
     p: Floats, signals: Floats, weights: Floats, available: NDArray[np.bool_], policy: Policy, values: Floats
 ) -> None:
     """The policy and its values, where every state has its place in a row.
@@ -147,30 +162,28 @@ def plan_over_all(  # noqa: C901, PLR0912  # one nest of loops: numba counts ref
         anchor += 1
     other = 1 if anchor == 0 else 0  # the first signal that does need one
     ahead = np.empty(num_actions)
-    objective, objective_next = np.zeros(num_states), np.zeros(num_states)
+    objective, objective_next = np.zeros((1, num_states)), np.zeros((1, num_states))
     values_next = np.zeros((num_signals, num_states))  # of the step after the one that is being evaluated
     policy[horizon - 1] = 0  # any row will do where nothing is evaluated yet
     for h in range(horizon - 1, -1, -1):
         after = min(h + 1, horizon - 1)
-        p_h, p_after = p[h if p.shape[0] > 1 else 0], p[after if p.shape[0] > 1 else 0]
+        step_p, after_p = (h, after) if p.shape[0] > 1 else (0, 0)
         step_signals, after_signals = (h, after) if signals.shape[1] > 1 else (0, 0)
         for s in range(num_states):
             chosen = policy[after, s]
             if fours > 0:
                 ahead[0], ahead[1], ahead[2], ahead[3], values[other, s] = dot_four_and_one(
-                    p_h[s, 0], p_h[s, 1], p_h[s, 2], p_h[s, 3], objective_next, p_after[s, chosen], values_next[other]
+                    p, step_p, s, objective_next, after_p, chosen, values_next, other
                 )
                 values[other, s] += signals[other, after_signals, s, chosen]
             for start in range(4, fours, 4):
                 a = min(start, num_actions - 4)
-                ahead[a], ahead[a + 1], ahead[a + 2], ahead[a + 3] = dot_four(
-                    p_h[s, a], p_h[s, a + 1], p_h[s, a + 2], p_h[s, a + 3], objective_next
-                )
+                ahead[a], ahead[a + 1], ahead[a + 2], ahead[a + 3] = dot_four(p, step_p, s, a, objective_next)
             for a in range(fours, num_actions):
-                ahead[a] = dot(p_h[s, a], objective_next)
+                ahead[a] = dot_row(p, step_p, s, a, objective_next, 0)
             for n in range(num_signals):
                 if n != anchor and (n != other or fours == 0):
-                    values[n, s] = signals[n, after_signals, s, chosen] + dot(p_after[s, chosen], values_next[n])
+                    values[n, s] = signals[n, after_signals, s, chosen] + dot_row(p, after_p, s, chosen, values_next, n)
             best, best_action = -np.inf, 0
             for a in range(num_actions):
                 if available[s, a]:
@@ -179,16 +192,16 @@ def plan_over_all(  # noqa: C901, PLR0912  # one nest of loops: numba counts ref
                         q += weights[n] * signals[n, step_signals, s, a]
                     if q > best:
                         best, best_action = q, a
-            objective[s] = best
+            objective[0, s] = best
             policy[h, s] = best_action
         objective, objective_next = objective_next, objective
         if h < horizon - 1:
             values_next[:] = values
-    values[anchor] = objective_next
+    values[anchor] = objective_next[0]
     for n in range(num_signals):
         if n != anchor:
             for s in range(num_states):
-                values[n, s] = signals[n, 0, s, policy[0, s]] + dot(p[0, s, policy[0, s]], values_next[n])
+                values[n, s] = signals[n, 0, s, policy[0, s]] + dot_row(p, 0, s, policy[0, s], values_next, n)
             values[anchor] -= weights[n] * values[n]
     values[anchor] /= weights[anchor]
 
@@ -204,7 +217,7 @@ def evaluate_policy(p: Floats, next_states: NextStates, signals: Floats, policy:
         for s in range(num_states):
             a = policy[h, s]
             for n in range(num_signals):
-                values[n, s] = signals[n, step_signals, s, a] + look_ahead(p, next_states, h, s, a, values_next[n])
+                values[n, s] = signals[n, step_signals, s, a] + look_ahead(p, next_states, h, s, a, values_next, n)
         values_next[:] = values
 
 
@@ -222,7 +235,7 @@ def evaluate_randomised(p: Floats, next_states: NextStates, signals: Floats, pro
                 share = probabilities[h, s, a]
                 if share > 0.0:
                     for n in range(num_signals):
-                        ahead = look_ahead(p, next_states, h, s, a, values_next[n])
+                        ahead = look_ahead(p, next_states, h, s, a, values_next, n)
                         values[n, s] += share * (signals[n, step_signals, s, a] + ahead)
         values_next[:] = values
 

@@ -52,7 +52,7 @@ def costs_to_go(mean: Floats, next_states: NextStates, cost: Floats, probabiliti
             total = 0.0
             for a in range(num_actions):
                 if probabilities[h, s, a] > 0.0:
-                    onward = look_ahead(mean, next_states, h, s, a, ahead[h + 1])
+                    onward = look_ahead(mean, next_states, h, s, a, ahead, h + 1)
                     total += probabilities[h, s, a] * (cost[step_cost, s, a] + onward)
             ahead[h, s] = total
 
@@ -104,7 +104,7 @@ def kernel_variance(mean: Floats, next_states: NextStates, weight: Floats, visit
                 reached = 0.0
                 for h in range(step, horizon if steps == 1 else step + 1):
                     reached += visits[h, s, a]
-                    add_gain(next_states, h, s, a, visits[h, s, a], ahead[h + 1], gain)
+                    add_gain(next_states, h, s, a, visits[h, s, a], ahead, gain)
                 if reached > 0.0:
                     variance += row_variance(mean[step, s, a], gain) / (weight[step, s, a] + 1.0)
     return variance
@@ -115,11 +115,11 @@ def add_gain(next_states: NextStates, h: int, s: int, a: int, visit: float, ahea
     """One step's part of G(s,a,.), of the entries of its row."""
     if next_states.shape[0] == 0:
         for t in range(gain.size):
-            gain[t] += visit * ahead[t]
+            gain[t] += visit * ahead[h + 1, t]
         return
     step_states = h if next_states.shape[0] > 1 else 0
     for j in range(gain.size):
-        gain[j] += visit * ahead[next_states[step_states, s, a, j]]
+        gain[j] += visit * ahead[h + 1, next_states[step_states, s, a, j]]
 
 
 @compiled
