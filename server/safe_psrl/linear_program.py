@@ -50,7 +50,7 @@ def _program(spec: CmdpSpec, p: Floats) -> tuple[NDArray[np.bool_], sparse.csr_a
     rows = p[h[goes_on] % len(p), s[goes_on], a[goes_on]]
     variable, place = np.nonzero(rows)
     origin = goes_on[variable]
-    next_state = place
+    next_state: NDArray[np.integer] = place
     if spec.lists_next_states:
         next_state = spec.next_states[h[origin] % len(spec.next_states), s[origin], a[origin], place]
     arrives = sparse.csr_array((rows[variable, place], ((h[origin] + 1) * spec.num_states + next_state, origin)), leaves.shape)

@@ -237,12 +237,11 @@ def _fallback(message: model_pb2.AgentSpec, spec: CmdpSpec) -> Policy | None:
     ) != spec.horizon * spec.num_states:
         raise InvalidArgumentError("spec.fallback_policy", f"must have {spec.horizon} x {spec.num_states} actions")
     policy = policy_from_message(given)
-    for step, state in np.ndindex(policy.shape):
-        action = policy[step, state]
-        if not (0 <= action < spec.num_actions and spec.available_actions[state, action]):
-            raise InvalidArgumentError(
-                f"spec.fallback_policy.actions[{step * spec.num_states + state}]", f"{action} is not available in state {state}"
-            )
+    known = (policy >= 0) & (policy < spec.num_actions)
+    playable = known & spec.available_actions[np.arange(spec.num_states), np.where(known, policy, 0)]
+    for place in np.flatnonzero(~playable)[:1].tolist():
+        state, action = place % spec.num_states, policy.flat[place]
+        raise InvalidArgumentError(f"spec.fallback_policy.actions[{place}]", f"{action} is not available in state {state}")
     return policy
 
 

@@ -52,7 +52,15 @@ def _draw_limit(axis: Axes, series: Series) -> None:
     states, limits = [place for place, _ in series], [result.limit / 1e6 for _, result in series]
     judged = [place for place in states if place <= LAST_JUDGED]
     most = [1.5 * limit for limit in limits[: len(judged)]]
-    axis.fill_between(judged, limits[: len(judged)], most, color=GREY, alpha=0.25, linewidth=0, label="1.5 times that")
+    axis.fill_between(
+        judged,
+        limits[: len(judged)],
+        most,
+        color=GREY,
+        alpha=0.25,
+        linewidth=0,
+        label="at most 1.5 times bare draws and products",
+    )
     axis.plot(states, limits, color=GREY, linestyle="--", label="bare gamma draws and BLAS products")
 
 

@@ -49,15 +49,17 @@ def interleaved(tasks: dict[str, tuple[Callable[[], object], int]], rounds: int)
     return {name: median(times) for name, times in interleaved_times(tasks, rounds).items()}
 
 
-def interleaved_times(tasks: dict[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, list[float]]:
+def interleaved_times(
+    tasks: dict[str, tuple[Callable[[], object], int]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """Microseconds of one repetition, round by round."""
     times: dict[str, list[float]] = {name: [] for name in tasks}
     for number in range(rounds + 1):
         for name, (task, repetitions) in tasks.items():
-            began = time.perf_counter()
+            began = clock()
             task()
             if number:  # the first round warms up
-                times[name].append((time.perf_counter() - began) / repetitions * 1e6)
+                times[name].append((clock() - began) / repetitions * 1e6)
     return times
 
 
