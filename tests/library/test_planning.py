@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safe_psrl import CmdpSpec, Constraint
-from safe_psrl.planning import dot, dot_four, evaluate_policy, evaluate_randomised, occupancy, plan_policy
+from safe_psrl.planning import dot, dot_four, dot_row, evaluate_policy, evaluate_randomised, occupancy, plan_policy
 
 SHAPES = [(1, 1, 3), (2, 1, 3), (2, 2, 3), (3, 2, 2), (2, 3, 2), (2, 4, 2), (2, 5, 2), (2, 6, 2), (1, 5, 4), (4, 4, 1)]
 VARIANTS = [
@@ -108,8 +108,10 @@ def test_sums_of_four_rows_are_those_of_one(seed: int, size: int) -> None:
     """The pass over four rows computes what four passes over one do."""
     rng = np.random.default_rng(seed)
     rows, values = rng.random((4, size)), rng.normal(size=size)
-    assert dot_four(*rows, values) == pytest.approx([dot(row, values) for row in rows], abs=1e-13)
-    assert [dot(row, values) for row in rows] == pytest.approx(rows @ values, abs=1e-13)
+    single = [dot_row(rows[None, None], 0, 0, a, values[None], 0) for a in range(4)]
+    assert dot_four(rows[None, None], 0, 0, 0, values[None]) == pytest.approx(single, abs=1e-13)
+    assert [dot(row, values) for row in rows] == pytest.approx(single, abs=1e-13)
+    assert single == pytest.approx(rows @ values, abs=1e-13)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
