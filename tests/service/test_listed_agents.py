@@ -85,7 +85,7 @@ def test_a_next_state_that_is_not_listed_is_refused(wire: Any, make_spec: Spec, 
     for next_state in (1, 3):
         refused = refusal(lambda next_state=next_state: wire.step(agent, transition(1, 1, next_state)))
         assert (refused.code, refused.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "OUTSIDE_SUPPORT")
-    assert wire.step(agent, transition(1, 1, 2)).step == 1
+    assert wire.step(agent, transition(1, 1, 2)).step == 0
     reply = wire.admin.GetPosterior(admin_pb2.GetPosteriorRequest(agent=agent))
     counts = unpack(reply.transition_counts)
     assert counts.shape == (1, 4, 3, 3)
@@ -111,7 +111,8 @@ def test_a_definition_survives_its_message(make_problem: Callable[..., CmdpSpec]
         ([4, 3, 2], [0] * 12, "spec.shape of next_states"),
         ([2**40, 2**40], [0] * 12, "spec.shape of next_states"),
         ([-4, -3, 1], [0] * 12, "spec.shape of next_states"),
-        ([], [], "spec.next_states"),
+        ([], [], "spec.shape of next_states"),
+        ([], [0], "spec.next_states"),
         ([4, 3, 1], [-1] * 12, "spec.next_states[0][0]"),
     ],
 )
