@@ -112,7 +112,7 @@ def test_a_definition_survives_its_message(make_problem: Callable[..., CmdpSpec]
         ([2**40, 2**40], [0] * 12, "spec.shape of next_states"),
         ([-4, -3, 1], [0] * 12, "spec.shape of next_states"),
         ([], [], "spec.shape of next_states"),
-        ([], [0], "spec.next_states"),
+        ([], [0], "spec.shape of next_states"),
         ([4, 3, 1], [-1] * 12, "spec.next_states[0][0]"),
     ],
 )
