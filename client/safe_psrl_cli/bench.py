@@ -38,14 +38,27 @@ def learn(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
 
 
 @app.command("plan")
-def plan(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
-    """Planning and drawing kernels of 100 and 500 states, against BLAS and against numpy's gamma draws.
+def plan(
+    json_file: JsonFile = None,
+    rounds: Rounds = 15,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw time against states here (.png, .svg, .pdf).", dir_okay=False)
+    ] = None,
+) -> None:
+    """Planning and drawing kernels, and starts of episodes of 10 to 20,000 states, against BLAS and numpy's gamma draws.
 
-    Example: safe-psrl bench plan --rounds 5
+    Example: safe-psrl bench plan --rounds 5 --plot growth.png
     """
+    from safe_psrl_experiments.bench.growth_figure import draw_growth  # noqa: PLC0415
     from safe_psrl_experiments.bench.plan import bench_plan  # noqa: PLC0415
 
-    _run(lambda report: bench_plan(rounds, report), json_file)
+    def bench(report: Callable[[str], None]) -> "list[Result]":
+        results = bench_plan(rounds, report)
+        if plot is not None:
+            draw_growth(plot, results)
+        return results
+
+    _run(bench, json_file)
 
 
 @app.command("grow")
@@ -139,10 +152,11 @@ def _show(results: "list[Result]") -> None:
     from rich.table import Table  # noqa: PLC0415
 
     table = Table()
-    for heading in ("what", "time", "limit", "ratio", "bar"):
-        table.add_column(heading, justify="right" if heading in {"time", "ratio"} else "left")
+    for heading in ("what", "time", "spread", "limit", "ratio", "bar"):
+        table.add_column(heading, justify="right" if heading in {"time", "spread", "ratio"} else "left")
     for result in results:
         verdict = "" if result.bar is None else f"{result.bar} {'met' if result.ok else 'MISSED'}"
         limit = f"{result.limit:,.1f} {result.unit}: {result.limit_name}"
-        table.add_row(result.name, f"{result.value:,.1f} {result.unit}", limit, f"{result.ratio:.2f}", verdict)
+        spread = f"{min(result.times):,.1f} to {max(result.times):,.1f}" if result.times else ""
+        table.add_row(result.name, f"{result.value:,.1f} {result.unit}", spread, limit, f"{result.ratio:.2f}", verdict)
     Console().print(table)

@@ -19,7 +19,7 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from safe_psrl_client.errors import InvalidDocumentError
-from safe_psrl_client.tables import nested_lists, table_of
+from safe_psrl_client.tables import integer_table_of, nested_lists, table_of
 from safe_psrl_proto.v1 import model_pb2
 
 CMDP_FIELDS: Final = (
@@ -34,6 +34,7 @@ CMDP_FIELDS: Final = (
     "constraints",
     "available_actions",
     "support",
+    "next_states",
     "dirichlet_prior",
 )
 REQUIRED: Final = ("num_states", "num_actions", "horizon", "reward", "constraints")
@@ -41,6 +42,7 @@ CONSTRAINT_FIELDS: Final = ("name", "cost", "cost_budget", "satisfiable_cost", "
 OPTION_FIELDS: Final = tuple(field.name for field in model_pb2.SafePsrlOptions.DESCRIPTOR.fields)
 AGENT_FIELDS: Final = ("seed", "options", "fallback_policy", "max_open_episodes", "episode_timeout_seconds")
 TABLES: Final = ("initial_distribution", "reward", "cost", "available_actions", "support", "dirichlet_prior")
+INTEGER_TABLES: Final = ("next_states",)
 MASKS: Final = ("available_actions", "support")
 PESSIMISM_COEFFICIENTS: Final = {"theorem": 5.0, "published": 0.05, "literal": 0.25}
 
@@ -124,6 +126,9 @@ def _fill(message: Message, fields: Mapping[str, Any], where: str) -> None:
         if name in TABLES:
             getattr(message, name).CopyFrom(table_of(where + name, value))
             continue
+        if name in INTEGER_TABLES:
+            getattr(message, name).CopyFrom(integer_table_of(where + name, value))
+            continue
         kind = message.DESCRIPTOR.fields_by_name[name]
         is_flag = kind.type == kind.TYPE_BOOL
         if is_flag != isinstance(value, bool):
@@ -142,6 +147,8 @@ def _plain_fields(message: Message) -> dict[str, Any]:
         if isinstance(value, model_pb2.Table):
             values = [bool(v) for v in value.values] if field.name in MASKS else list(value.values)
             fields[field.name] = nested_lists(list(value.shape), values)
+        elif isinstance(value, model_pb2.IntegerTable):
+            fields[field.name] = nested_lists(list(value.shape), list(value.values))
         elif field.name == "constraints":
             fields[field.name] = [_plain_fields(constraint) for constraint in value]
         elif not isinstance(value, Message) or field.name == "cmdp":

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from safe_psrl_client.errors import InvalidDocumentError
 from safe_psrl_proto.v1 import model_pb2
+
+LARGEST_INTEGER: Final = 2**31  # an integer table's entries are below it
 
 
 def table_of(field: str, value: object) -> model_pb2.Table:
@@ -22,6 +24,15 @@ def table_of(field: str, value: object) -> model_pb2.Table:
         if not isinstance(entry, int | float):
             raise InvalidDocumentError(f"{field}: must be numbers (one is {entry!r:.60})")
     return model_pb2.Table(shape=shape, values=[float(entry) for entry in level])
+
+
+def integer_table_of(field: str, value: object) -> model_pb2.IntegerTable:
+    """The same of whole numbers."""
+    table = table_of(field, value)
+    for entry in table.values:
+        if not (entry.is_integer() and abs(entry) < LARGEST_INTEGER):
+            raise InvalidDocumentError(f"{field}: must be whole numbers below 2^31 (one is {entry:g})")
+    return model_pb2.IntegerTable(shape=table.shape, values=[int(entry) for entry in table.values])
 
 
 def nested_lists(shape: Sequence[int], values: Sequence[Any]) -> Any:

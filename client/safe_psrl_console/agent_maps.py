@@ -1,6 +1,7 @@
 """An agent's policy and posterior as heat maps, asked for at leisure so that the service hardly notices."""
 
 import asyncio
+import math
 import time
 from typing import Final
 
@@ -60,7 +61,7 @@ class AgentMaps:
         posterior = await client.get_posterior(self._agent)
         counts = posterior.transition_counts
         num_states, num_actions, seen = await asyncio.to_thread(visits, counts)
-        self._large = num_states * num_states * num_actions * counts.shape[0] > LARGE
+        self._large = math.prod(counts.shape) > LARGE
         visited = sum(1 for count in seen if count)
         note = f"{sum(seen):,} transitions; {visited:,} of {len(seen):,} pairs of state and action were visited."
         self._posterior.show(note, posterior_grid(num_states, num_actions, seen), "Visits as a heat map")

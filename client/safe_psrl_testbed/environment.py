@@ -47,7 +47,7 @@ class TabularEnvironment:
 
     def __init__(self, spec: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False, seed: int = 0) -> None:
         self.spec = spec
-        self.transitions: NDArray[np.float64] = checked_kernel(spec, transitions)  # [1|H, S, A, S]
+        self.transitions: NDArray[np.float64] = checked_kernel(spec, transitions)  # [1|H, S, A, W]
         self._noisy = noisy
         self._cumulative = np.cumsum(self.transitions, axis=-1)
         self._cumulative_initial = np.cumsum(spec.initial_distribution)
@@ -72,6 +72,9 @@ class TabularEnvironment:
             raise SpecError("action", action, f"is not available in state {self._state}")
         row = self._cumulative[self._step % len(self._cumulative), self._state, action]
         next_state = int(pick(row, self._generator.random()))
+        if self.spec.lists_next_states:
+            listed = self.spec.next_states
+            next_state = int(listed[self._step % len(listed), self._state, action, next_state])
         signals = self.spec.signals[:, self._step % self.spec.signals.shape[1], self._state, action]
         seen = [float(self._generator.random() < mean) for mean in signals] if self._noisy else signals.tolist()
         self._step += 1

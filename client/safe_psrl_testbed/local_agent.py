@@ -22,7 +22,7 @@ class LocalAgent:
     @property
     def state(self) -> AgentState:
         """What has been learned."""
-        return settle(self._state)
+        return settle(self._learner.spec, self._state)
 
     @property
     def plan(self) -> Plan | None:

@@ -103,5 +103,6 @@ class Player:
     def _value_of(self, policy: Policy) -> float:
         """The expected reward of `policy` [H, S] on the true kernel."""
         values = np.empty((1 + self._spec.num_constraints, self._spec.num_states))
-        evaluate_policy(self._environment.environment.transitions, self._spec.signals, policy, values)
+        transitions = self._environment.environment.transitions
+        evaluate_policy(transitions, self._spec.next_states, self._spec.signals, policy, values)
         return float(values[0] @ self._spec.initial_distribution)

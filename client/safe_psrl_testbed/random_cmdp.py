@@ -7,6 +7,7 @@ from safe_psrl.checks import checked_integer
 from safe_psrl.errors import SpecError
 from safe_psrl.planning import plan_policy
 from safe_psrl.spec import MAX_TABLE_ENTRIES, CmdpSpec, Constraint
+from safe_psrl.support import EVERY_STATE
 
 LEAST_SLACK = 0.05  # between what is satisfiable and the budget, per step
 
@@ -50,5 +51,5 @@ def _costs(
     num_states, num_actions, _ = p.shape
     values = np.empty((len(signals), num_states))
     available = np.ones((num_states, num_actions), np.bool_)
-    plan_policy(p[None], signals, weights, available, np.empty((horizon, num_states), np.int32), values)
+    plan_policy(p[None], EVERY_STATE, signals, weights, available, np.empty((horizon, num_states), np.int32), values)
     return values[1:, 0]

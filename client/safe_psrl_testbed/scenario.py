@@ -31,7 +31,7 @@ class Scenario:
     transitions: NDArray[np.float64] | None  # None: drawn from the prior
 
     def transitions_for(self, seed: int) -> NDArray[np.float64]:
-        """[1|H, S, A, S]: the kernel that seed `seed` plays on; one of those that assumption 1 allows."""
+        """[1|H, S, A, W]: the kernel that seed `seed` plays on; one of those that assumption 1 allows."""
         if self.transitions is not None:
             return checked_kernel(self.spec, self.transitions)
         generator = stream_of(seed, 0, SCENARIO)

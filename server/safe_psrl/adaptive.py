@@ -43,12 +43,13 @@ def begin_adaptive_episode(
     """
     tau = problem.tau[0]
     draws, satisfied = draw_satisfiable_kernel(generator, words, problem, signals, seed, k, counts, draft)
-    solve_cmdp(draft.p, signals, problem.available, problem.initial, tau, draft.probabilities)
+    solve_cmdp(draft.p, problem.next_states, signals, problem.available, problem.initial, tau, draft.probabilities)
     mean, weight = np.empty(problem.prior.shape), np.empty(problem.prior.shape[:3])
     smoothed_mean(problem.prior, counts, problem.confidence**2, mean, weight)
-    sigma = cost_deviation(mean, weight, signals[1], draft.probabilities, problem.initial, cost_visits)
+    sigma = cost_deviation(mean, problem.next_states, weight, signals[1], draft.probabilities, problem.initial, cost_visits)
     draft.pessimism[0] = min(problem.confidence * sigma, LARGEST_SHARE * tau)
-    solve_cmdp(draft.p, signals, problem.available, problem.initial, tau - draft.pessimism[0], draft.probabilities)
+    tightened = tau - draft.pessimism[0]
+    solve_cmdp(draft.p, problem.next_states, signals, problem.available, problem.initial, tightened, draft.probabilities)
     finish_draft(generator, words, problem, signals, seed, k, draft)
     return draws, satisfied
 
@@ -68,7 +69,7 @@ def finish_draft(
     One uniform number a step decides it for every state. A step comes once an episode, so this is the randomised policy;
     and asked again, it plays the same.
     """
-    evaluate_randomised(draft.p, signals, draft.probabilities, draft.values)
+    evaluate_randomised(draft.p, problem.next_states, signals, draft.probabilities, draft.values)
     restart(generator, words, seed, k, ACTIONS)
     for h in range(draft.policy.shape[0]):
         realise_step(draft.probabilities, draft.policy, h, generator.random())
@@ -116,7 +117,7 @@ def begin_adaptive_with_several(
     plan(tau)
     for i, learned in enumerate(spec.learned_signals[1:]):
         seen = visits if learned else visits[:0]
-        sigma = cost_deviation(mean, weight, signals[1 + i], draft.probabilities, problem.initial, seen)
+        sigma = cost_deviation(mean, problem.next_states, weight, signals[1 + i], draft.probabilities, problem.initial, seen)
         draft.pessimism[i] = min(problem.confidence * sigma, LARGEST_SHARE * tau[i])
     plan(tau - draft.pessimism)
     finish_draft(generator, words, problem, signals, seed, k, draft)

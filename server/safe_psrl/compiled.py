@@ -20,3 +20,8 @@ def compiled(kernel: Kernel) -> Kernel:
 def compiled_sum(kernel: Kernel) -> Kernel:
     """Compile a sum whose terms may be added in any order, so that it fills the vector units."""
     return cast("Kernel", numba.njit(nogil=True, cache=True, fastmath={"reassoc"})(kernel))
+
+
+def inlined(kernel: Kernel) -> Kernel:
+    """Compile into each caller: for what is done for a single row, of which a call and its counted references cost most."""
+    return cast("Kernel", numba.njit(nogil=True, inline="always")(kernel))

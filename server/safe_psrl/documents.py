@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from safe_psrl.errors import SpecError
 from safe_psrl.options import SafePsrlOptions
 from safe_psrl.spec import CmdpSpec, Constraint
+from safe_psrl.support import written
 
 SPEC_FIELDS: Final = (
     "num_states",
@@ -26,6 +27,7 @@ SPEC_FIELDS: Final = (
     "constraints",
     "available_actions",
     "support",
+    "next_states",
     "dirichlet_prior",
 )
 CONSTRAINT_FIELDS: Final = ("name", "cost", "cost_budget", "satisfiable_cost", "learned")
@@ -82,7 +84,9 @@ def spec_to_document(spec: CmdpSpec) -> dict[str, Any]:
         document["reward_learned"] = True
     if not spec.available_actions.all():
         document["available_actions"] = spec.available_actions.tolist()
-    if not spec.support.all():
+    if spec.lists_next_states:
+        document["next_states"] = _steps(written(spec.next_states, spec.dirichlet_prior))
+    elif not spec.support.all():
         document["support"] = _steps(spec.support)
     weights = spec.dirichlet_prior[spec.support]
     uniform = weights.size > 0 and bool((weights == weights[0]).all())

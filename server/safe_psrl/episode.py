@@ -15,6 +15,7 @@ from safe_psrl.posterior import draw_kernel
 from safe_psrl.schedule import dual_scale_at, dual_update, pessimism_at, pessimism_ceiling
 from safe_psrl.spec import CmdpSpec
 from safe_psrl.streams import POSTERIOR, restart
+from safe_psrl.support import NextStates
 
 COST_TOLERANCE = 1e-9  # by which a computed cost may exceed its limit and still count as reaching it
 
@@ -26,7 +27,8 @@ class Problem(NamedTuple):
     tau: Floats  # [M]
     c0: Floats  # [M]
     available: NDArray[np.bool_]  # [S, A]
-    prior: Floats  # [L, S, A, S]
+    prior: Floats  # [L, S, A, W]
+    next_states: NextStates  # [0|1|H, S, A, W]
     k_epsilon: float
     cap_pessimism: bool
     confidence: float
@@ -36,7 +38,7 @@ class Problem(NamedTuple):
 class Draft(NamedTuple):
     """Where `begin_episode` writes what it decides."""
 
-    p: Floats  # [L, S, A, S], p_k
+    p: Floats  # [L, S, A, W], p_k
     policy: Policy  # [H, S], pi_k; of a randomised plan, the actions that this episode will play
     probabilities: Floats  # [H, S, A] of a randomised plan; else no rows
     values: Floats  # [1+M, S], of pi_k under p_k
@@ -52,6 +54,7 @@ def problem_of(spec: CmdpSpec, options: SafePsrlOptions) -> Problem:
         c0=spec.satisfiable_costs,
         available=spec.available_actions,
         prior=spec.dirichlet_prior,
+        next_states=spec.next_states,
         k_epsilon=options.pessimism_coefficient,
         cap_pessimism=options.cap_pessimism,
         confidence=options.confidence,
@@ -80,15 +83,37 @@ def assumption_is_certain(spec: CmdpSpec) -> bool:
     """
     if spec.learned_signals[1:].any():
         return True
-    support = spec.support
+    ahead = np.empty(spec.num_states)
     for cost, c0 in zip(spec.signals[1:], spec.satisfiable_costs, strict=True):
-        ahead = np.zeros(spec.num_states)
-        for h in range(spec.horizon - 1, -1, -1):
-            worst = np.where(support[h % len(support)], ahead, 0.0).max(axis=-1)
-            ahead = np.where(spec.available_actions, cost[h % len(cost)] + worst, np.inf).min(axis=-1)
+        plan_for_the_worst(spec.dirichlet_prior, spec.next_states, cost, spec.available_actions, spec.horizon, ahead)
         if spec.initial_distribution @ ahead > c0:
             return False
     return True
+
+
+@compiled
+def plan_for_the_worst(
+    prior: Floats, next_states: NextStates, cost: Floats, available: NDArray[np.bool_], horizon: int, ahead: Floats
+) -> None:
+    """Write the least cost [S] that is sure to be kept, whichever possible next states come; `cost` is [1|H, S, A]."""
+    num_states, num_actions, width = prior.shape[1:]
+    ahead[:] = 0.0
+    ahead_next = np.empty(num_states)
+    for h in range(horizon - 1, -1, -1):
+        step_prior, step_cost = h if prior.shape[0] > 1 else 0, h if cost.shape[0] > 1 else 0
+        step_states = h if next_states.shape[0] > 1 else 0
+        ahead_next[:] = ahead
+        for s in range(num_states):
+            least = np.inf
+            for a in range(num_actions):
+                worst = 0.0
+                for j in range(width):
+                    if available[s, a] and prior[step_prior, s, a, j] > 0.0:
+                        t = j if next_states.shape[0] == 0 else next_states[step_states, s, a, j]
+                        worst = max(worst, ahead_next[t])
+                if available[s, a]:
+                    least = min(least, cost[step_cost, s, a] + worst)
+            ahead[s] = least
 
 
 @compiled
@@ -114,7 +139,7 @@ def begin_episode(
         draft.dual_scale[i] = dual_scale_at(k, horizon, tau, c0)
         weights[1 + i] = -dual[i] / draft.dual_scale[i]
     draws, satisfied = draw_satisfiable_kernel(generator, words, problem, signals, seed, k, counts, draft)
-    plan_policy(draft.p, signals, weights, problem.available, draft.policy, draft.values)
+    plan_policy(draft.p, problem.next_states, signals, weights, problem.available, draft.policy, draft.values)
     for i in range(dual.size):
         predicted_cost = dot(problem.initial, draft.values[1 + i])
         draft.dual_next[i] = dual_update(dual[i], predicted_cost, draft.pessimism[i], problem.tau[i])
@@ -148,7 +173,7 @@ def reaches_satisfiable_costs(problem: Problem, signals: Floats, draft: Draft) -
     for i in range(problem.c0.size):
         weights = np.zeros(signals.shape[0])
         weights[1 + i] = -1.0
-        plan_policy(draft.p, signals, weights, problem.available, draft.policy, draft.values)
+        plan_policy(draft.p, problem.next_states, signals, weights, problem.available, draft.policy, draft.values)
         if dot(problem.initial, draft.values[1 + i]) > problem.c0[i] + COST_TOLERANCE:
             return False
     return True

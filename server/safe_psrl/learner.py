@@ -39,7 +39,7 @@ class AgentState:
 
     episode: int  # started so far; the next one is episode + 1
     dual_variables: Floats  # [M], lambda_{episode + 1}
-    transition_counts: NDArray[np.int64]  # [L, S, A, S], without `pending`
+    transition_counts: NDArray[np.int64]  # [L, S, A, W], without `pending`
     signal_sums: Floats  # [1+M, 1|H, S, A]
     visits: NDArray[np.int64]  # [1|H, S, A]
     pending: tuple[Transition, ...] = ()
@@ -91,7 +91,7 @@ class SafePsrl:
 
     def start_episode(self, state: AgentState) -> tuple[AgentState, Plan]:
         """Begin episode `state.episode + 1`: the same state gives the same plan, always."""
-        state = settle(state)
+        state = settle(self.spec, state)
         draft = empty_draft(self.spec, randomised=self.options.is_adaptive)
         k = state.episode + 1
         draws, satisfied = self._begin(state, k, draft)
@@ -150,15 +150,16 @@ def act(plan: Plan, step: int, state: int) -> int:
     return int(plan.policy[step, state])
 
 
-def settle(state: AgentState) -> AgentState:
+def settle(spec: CmdpSpec, state: AgentState) -> AgentState:
     """The same state with every pending transition in its counts."""
     if not state.pending:
         return state
-    counts = state.transition_counts.copy()
+    counts, listed = state.transition_counts.copy(), spec.lists_next_states
     sums = state.signal_sums.copy()
     visits = state.visits.copy()
     for step, s, a, next_state, reward, costs in state.pending:
-        counts[step % len(counts), s, a, next_state] += 1
+        place = spec.place_of(step, s, a, next_state) if listed else next_state
+        counts[step % len(counts), s, a, place] += 1
         if len(visits):
             visits[step % len(visits), s, a] += 1
             sums[:, step % len(visits), s, a] += (reward, *costs)
@@ -185,7 +186,7 @@ def check_transition(spec: CmdpSpec, transition: Transition) -> None:
             raise TransitionError(field, value, f"must be a whole number from 0 to {bound - 1}")
     if not spec.available_actions[state, action]:
         raise TransitionError("action", action, f"is not available in state {state}")
-    if spec.dirichlet_prior[step % len(spec.dirichlet_prior), state, action, next_state] == 0:
+    if spec.place_of(step, state, action, next_state) < 0:
         raise TransitionError("next_state", next_state, f"is outside the support of state {state}, action {action}")
     if spec.learns_signals:
         if not isinstance(costs, tuple | list) or len(costs) != spec.num_constraints:

@@ -48,11 +48,12 @@ def _program(spec: CmdpSpec, p: Floats) -> tuple[NDArray[np.bool_], sparse.csr_a
     leaves = sparse.csr_array((np.ones(h.size), (h * spec.num_states + s, variables)), (shape[0] * shape[1], h.size))
     goes_on = np.flatnonzero(h < spec.horizon - 1)
     rows = p[h[goes_on] % len(p), s[goes_on], a[goes_on]]
-    variable, next_state = np.nonzero(rows)
-    arrives = sparse.csr_array(
-        (rows[variable, next_state], ((h[goes_on][variable] + 1) * spec.num_states + next_state, goes_on[variable])),
-        leaves.shape,
-    )
+    variable, place = np.nonzero(rows)
+    origin = goes_on[variable]
+    next_state: NDArray[np.integer] = place
+    if spec.lists_next_states:
+        next_state = spec.next_states[h[origin] % len(spec.next_states), s[origin], a[origin], place]
+    arrives = sparse.csr_array((rows[variable, place], ((h[origin] + 1) * spec.num_states + next_state, origin)), leaves.shape)
     entering = np.zeros(shape[0] * shape[1])
     entering[: spec.num_states] = spec.initial_distribution
     signals = np.array([np.broadcast_to(table, shape)[inside] for table in spec.signals])

@@ -14,6 +14,7 @@ from safe_psrl.compiled import compiled
 from safe_psrl.errors import InfeasibleError
 from safe_psrl.planning import Floats, Policy, dot, evaluate_randomised, occupancy, plan_policy
 from safe_psrl.spec import CmdpSpec
+from safe_psrl.support import NextStates
 
 FEASIBILITY_TOLERANCE = 1e-9
 ROUNDING = 1e-12  # two policies of the same cost may differ by this: at a budget of that very cost, both keep it
@@ -30,7 +31,7 @@ class Optimum:
 
 
 def exact_optimum(spec: CmdpSpec, transitions: ArrayLike, cost_budgets: ArrayLike | None = None) -> Optimum:
-    """The optimum on the kernel `transitions`, [S, A, S] or [H, S, A, S], at the specification's budgets or others.
+    """The optimum on the kernel `transitions`, [S, A, W] or [H, S, A, W], at the specification's budgets or others.
 
     Raises `InfeasibleError` if no policy keeps them.
     """
@@ -44,15 +45,19 @@ def exact_optimum(spec: CmdpSpec, transitions: ArrayLike, cost_budgets: ArrayLik
         policy = optimal_occupancy(spec, p, budgets)
         policy_from_occupancy(policy, spec.available_actions)
     values = np.empty((1 + spec.num_constraints, spec.num_states))
-    evaluate_randomised(p, spec.signals, policy, values)
+    evaluate_randomised(p, spec.next_states, spec.signals, policy, values)
     totals = values @ spec.initial_distribution
     return Optimum(reward=float(totals[0]), costs=totals[1:], policy=policy)
 
 
 def checked_kernel(spec: CmdpSpec, transitions: ArrayLike) -> Floats:
-    """`transitions` as [1|H, S, A, S], the rows of available actions being distributions on the support."""
-    pair = (spec.num_states, spec.num_actions, spec.num_states)
-    shapes = {"[S, A, S]": pair, "[1, S, A, S]": (1, *pair), "[H, S, A, S]": (spec.horizon, *pair)}
+    """`transitions` as [1|H, S, A, W], the rows of available actions being distributions on the support.
+
+    W is S; or, where the specification lists next states, as many as it lists, each probability at its next state's place.
+    """
+    pair = spec.dirichlet_prior.shape[1:]
+    width = "W" if spec.lists_next_states else "S"
+    shapes = {f"[S, A, {width}]": pair, f"[1, S, A, {width}]": (1, *pair), f"[H, S, A, {width}]": (spec.horizon, *pair)}
     table = checked_table("transitions", transitions, shapes)
     counted = spec.available_actions[..., None]
     refuse_where("transitions", table, (table < 0) & counted, "must not be negative")
@@ -74,7 +79,8 @@ def checked_budgets(spec: CmdpSpec, budgets: ArrayLike) -> Floats:
 
 def _mixture(spec: CmdpSpec, p: Floats, budget: float) -> Floats:
     policy = np.empty((spec.horizon, spec.num_states, spec.num_actions))
-    feasible, least_cost = solve_cmdp(p, spec.signals, spec.available_actions, spec.initial_distribution, budget, policy)
+    known = (p, spec.next_states, spec.signals, spec.available_actions, spec.initial_distribution)
+    feasible, least_cost = solve_cmdp(*known, budget, policy)
     if not feasible:
         raise InfeasibleError(np.array([budget]), np.array([least_cost]), least_cost - budget)
     return policy
@@ -82,7 +88,13 @@ def _mixture(spec: CmdpSpec, p: Floats, budget: float) -> Floats:
 
 @compiled
 def solve_cmdp(
-    p: Floats, signals: Floats, available: NDArray[np.bool_], initial: Floats, budget: float, probabilities: Floats
+    p: Floats,
+    next_states: NextStates,
+    signals: Floats,
+    available: NDArray[np.bool_],
+    initial: Floats,
+    budget: float,
+    probabilities: Floats,
 ) -> tuple[bool, float]:
     """Write the optimal policy [H, S, A] for signal 0 with signal 1 within `budget`; of least cost if there is none.
 
@@ -90,10 +102,10 @@ def solve_cmdp(
     """
     horizon, num_states, num_actions = probabilities.shape
     costly, cheap = np.empty((horizon, num_states), np.int32), np.empty((horizon, num_states), np.int32)
-    share, cheap_cost = search_multiplier(p, signals, available, initial, budget, costly, cheap)
-    probabilities[:] = (1.0 - max(0.0, share)) * occupancy(p, cheap, initial, num_actions)
+    share, cheap_cost = search_multiplier(p, next_states, signals, available, initial, budget, costly, cheap)
+    probabilities[:] = (1.0 - max(0.0, share)) * occupancy(p, next_states, cheap, initial, num_actions)
     if share > 0.0:
-        probabilities += share * occupancy(p, costly, initial, num_actions)
+        probabilities += share * occupancy(p, next_states, costly, initial, num_actions)
     policy_from_occupancy(probabilities, available)
     return share >= 0.0, cheap_cost
 
@@ -118,6 +130,7 @@ def policy_from_occupancy(visits: Floats, available: NDArray[np.bool_]) -> None:
 @compiled
 def search_multiplier(
     p: Floats,
+    next_states: NextStates,
     signals: Floats,
     available: NDArray[np.bool_],
     initial: Floats,
@@ -135,13 +148,13 @@ def search_multiplier(
     values = np.empty((signals.shape[0], available.shape[0]))
     weights = np.zeros(signals.shape[0])
     weights[0] = 1.0
-    plan_policy(p, signals, weights, available, costly, values)
+    plan_policy(p, next_states, signals, weights, available, costly, values)
     costly_reward, costly_cost = dot(initial, values[0]), dot(initial, values[1])
     if costly_cost <= budget + ROUNDING:
         cheap[:] = costly
         return 1.0, costly_cost
     weights[0], weights[1] = 0.0, -1.0
-    plan_policy(p, signals, weights, available, cheap, values)
+    plan_policy(p, next_states, signals, weights, available, cheap, values)
     cheap_reward, cheap_cost = dot(initial, values[0]), dot(initial, values[1])
     if cheap_cost > budget + FEASIBILITY_TOLERANCE:
         return -1.0, cheap_cost
@@ -151,7 +164,7 @@ def search_multiplier(
             break
         multiplier = max(0.0, (costly_reward - cheap_reward) / (costly_cost - cheap_cost))
         weights[1] = -multiplier
-        plan_policy(p, signals, weights, available, policy, values)
+        plan_policy(p, next_states, signals, weights, available, policy, values)
         reward, cost = dot(initial, values[0]), dot(initial, values[1])
         line = cheap_reward - multiplier * cheap_cost
         if reward - multiplier * cost <= line + 1e-13 * (1.0 + abs(line)):

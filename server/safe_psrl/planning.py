@@ -1,13 +1,17 @@
 """Backward induction, evaluation and occupancy on a known kernel (paper, section 3).
 
-Shapes: kernel `p` [1|H, S, A, S], `signals` [N, 1|H, S, A], deterministic `policy` [H, S], randomised policy
+Shapes: kernel `p` [1|H, S, A, W], `signals` [N, 1|H, S, A], deterministic `policy` [H, S], randomised policy
 `probabilities` [H, S, A], `values` [N, S] at the first step. A leading axis of length 1 holds for every step.
+
+`next_states` [0|1|H, S, A, W] are of which state the entries of `p` are (`support`). Without rows they are of all states in
+order: then rows and values lie side by side in memory, which is what makes plans as fast as BLAS.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.compiled import compiled, compiled_sum
+from safe_psrl.compiled import compiled, compiled_sum, inlined
+from safe_psrl.support import NextStates
 
 Floats = NDArray[np.float64]
 Policy = NDArray[np.int32]
@@ -15,48 +19,137 @@ Policy = NDArray[np.int32]
 
 @compiled_sum
 def dot(row: Floats, values: Floats) -> float:
-    """p(.|s,a) V: the expectation of `values` under the distribution `row`."""
+    """The expectation of `values` under the distribution `row`."""
     total = 0.0
     for t in range(row.size):
         total += row[t] * values[t]
     return total
 
 
+# The sums over a row take places in tables, not rows: numba counts references for rows handed to functions, and on small
+# problems that costs more than the sums.
+
+
 @compiled_sum
-def dot_four(row_0: Floats, row_1: Floats, row_2: Floats, row_3: Floats, values: Floats) -> tuple[float, float, float, float]:
-    """Four rows in one pass over the values: as fast as BLAS where rows come from beyond the cache."""
+def dot_row(p: Floats, step: int, s: int, a: int, values: Floats, n: int) -> float:
+    """p(.|s,a) V: the expectation of `values[n]`."""
+    total = 0.0
+    for t in range(p.shape[3]):
+        total += p[step, s, a, t] * values[n, t]
+    return total
+
+
+@inlined
+def look_ahead(p: Floats, next_states: NextStates, h: int, s: int, a: int, values: Floats, n: int) -> float:
+    """The expectation of `values[n]` over where (s, a) leads at step `h`."""
+    step = h if p.shape[0] > 1 else 0
+    if next_states.shape[0] == 0:
+        return dot_row(p, step, s, a, values, n)
+    step_states, total = h if next_states.shape[0] > 1 else 0, 0.0
+    for j in range(p.shape[3]):
+        total += p[step, s, a, j] * values[n, next_states[step_states, s, a, j]]
+    return total
+
+
+@inlined
+def spread(p: Floats, next_states: NextStates, h: int, s: int, a: int, mass: float, reached: Floats) -> None:
+    """Add to `reached` [S] where (s, a) leads at step `h`, `mass` in all."""
+    step = h if p.shape[0] > 1 else 0
+    if next_states.shape[0] == 0:
+        for t in range(p.shape[3]):
+            reached[t] += mass * p[step, s, a, t]
+        return
+    step_states = h if next_states.shape[0] > 1 else 0
+    for j in range(p.shape[3]):
+        reached[next_states[step_states, s, a, j]] += mass * p[step, s, a, j]
+
+
+@compiled_sum
+def dot_four(p: Floats, step: int, s: int, a: int, values: Floats) -> tuple[float, float, float, float]:
+    """The expectations of `values[0]` for four actions from `a` on, in one pass over the values: as fast as BLAS where rows
+    come from beyond the cache."""
     total_0, total_1, total_2, total_3 = 0.0, 0.0, 0.0, 0.0
-    for t in range(values.size):
-        total_0 += row_0[t] * values[t]
-        total_1 += row_1[t] * values[t]
-        total_2 += row_2[t] * values[t]
-        total_3 += row_3[t] * values[t]
+    for t in range(p.shape[3]):
+        total_0 += p[step, s, a, t] * values[0, t]
+        total_1 += p[step, s, a + 1, t] * values[0, t]
+        total_2 += p[step, s, a + 2, t] * values[0, t]
+        total_3 += p[step, s, a + 3, t] * values[0, t]
     return total_0, total_1, total_2, total_3
 
 
 @compiled_sum
 def dot_four_and_one(
-    row_0: Floats, row_1: Floats, row_2: Floats, row_3: Floats, values: Floats, row: Floats, others: Floats
+    p: Floats, step: int, s: int, values: Floats, after: int, chosen: int, others: Floats, n: int
 ) -> tuple[float, float, float, float, float]:
-    """`dot_four`, and `dot(row, others)` on the way: cheap where `row` is one of the four."""
+    """`dot_four` of the first actions, and that of `others[n]` for `chosen` at step `after` on the way: cheap where it is one
+    of the four rows."""
     total_0, total_1, total_2, total_3, total = 0.0, 0.0, 0.0, 0.0, 0.0
-    for t in range(values.size):
-        total_0 += row_0[t] * values[t]
-        total_1 += row_1[t] * values[t]
-        total_2 += row_2[t] * values[t]
-        total_3 += row_3[t] * values[t]
-        total += row[t] * others[t]
+    for t in range(p.shape[3]):
+        total_0 += p[step, s, 0, t] * values[0, t]
+        total_1 += p[step, s, 1, t] * values[0, t]
+        total_2 += p[step, s, 2, t] * values[0, t]
+        total_3 += p[step, s, 3, t] * values[0, t]
+        total += p[after, s, chosen, t] * others[n, t]
     return total_0, total_1, total_2, total_3, total
 
 
 @compiled
-def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts references for rows handed to functions, which costs more
-    p: Floats, signals: Floats, weights: Floats, available: NDArray[np.bool_], policy: Policy, values: Floats
+def plan_policy(
+    p: Floats,
+    next_states: NextStates,
+    signals: Floats,
+    weights: Floats,
+    available: NDArray[np.bool_],
+    policy: Policy,
+    values: Floats,
 ) -> None:
     """Write the best deterministic policy for the weighted sum of the signals, and its value for each signal (eq. (2)).
 
     With weights (1, -lambda_k/eta_k) this is the paper's policy update; ties go to the lowest action. One weight at least
-    must not be 0, and there are two signals at least. A step's policy is evaluated one sweep later, while the sweep of the
+    must not be 0, and there are two signals at least.
+    """
+    if next_states.shape[0] == 0:
+        plan_over_all(p, signals, weights, available, policy, values)
+    else:
+        plan_over_listed(p, next_states, signals, weights, available, policy)
+        evaluate_policy(p, next_states, signals, policy, values)
+
+
+@compiled
+def plan_over_listed(
+    p: Floats, next_states: NextStates, signals: Floats, weights: Floats, available: NDArray[np.bool_], policy: Policy
+) -> None:
+    """The policy alone, where next states are listed."""
+    horizon, num_states = policy.shape
+    num_actions, width = p.shape[2:]
+    objective, objective_next = np.zeros(num_states), np.zeros(num_states)
+    for h in range(horizon - 1, -1, -1):
+        p_h = p[h if p.shape[0] > 1 else 0]
+        states = next_states[h if next_states.shape[0] > 1 else 0]
+        step_signals = h if signals.shape[1] > 1 else 0
+        for s in range(num_states):
+            best, best_action = -np.inf, 0
+            for a in range(num_actions):
+                if available[s, a]:
+                    q = 0.0
+                    for j in range(width):
+                        q += p_h[s, a, j] * objective_next[states[s, a, j]]
+                    for n in range(weights.size):
+                        q += weights[n] * signals[n, step_signals, s, a]
+                    if q > best:
+                        best, best_action = q, a
+            objective[s] = best
+            policy[h, s] = best_action
+        objective, objective_next = objective_next, objective
+
+
+@compiled
+def plan_over_all(  # noqa: C901, PLR0912  # one nest of loops
+    p: Floats, signals: Floats, weights: Floats, available: NDArray[np.bool_], policy: Policy, values: Floats
+) -> None:
+    """The policy and its values, where every state has its place in a row.
+
+    A step's policy is evaluated one sweep later, while the sweep of the
     step before it has the rows in the cache anyway (a kernel for each step gains nothing by that). The first signal with a
     weight needs no evaluation, for its value follows from the others' and the objective's.
     """
@@ -69,30 +162,28 @@ def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts refer
         anchor += 1
     other = 1 if anchor == 0 else 0  # the first signal that does need one
     ahead = np.empty(num_actions)
-    objective, objective_next = np.zeros(num_states), np.zeros(num_states)
+    objective, objective_next = np.zeros((1, num_states)), np.zeros((1, num_states))
     values_next = np.zeros((num_signals, num_states))  # of the step after the one that is being evaluated
     policy[horizon - 1] = 0  # any row will do where nothing is evaluated yet
     for h in range(horizon - 1, -1, -1):
         after = min(h + 1, horizon - 1)
-        p_h, p_after = p[h if p.shape[0] > 1 else 0], p[after if p.shape[0] > 1 else 0]
+        step_p, after_p = (h, after) if p.shape[0] > 1 else (0, 0)
         step_signals, after_signals = (h, after) if signals.shape[1] > 1 else (0, 0)
         for s in range(num_states):
             chosen = policy[after, s]
             if fours > 0:
                 ahead[0], ahead[1], ahead[2], ahead[3], values[other, s] = dot_four_and_one(
-                    p_h[s, 0], p_h[s, 1], p_h[s, 2], p_h[s, 3], objective_next, p_after[s, chosen], values_next[other]
+                    p, step_p, s, objective_next, after_p, chosen, values_next, other
                 )
                 values[other, s] += signals[other, after_signals, s, chosen]
             for start in range(4, fours, 4):
                 a = min(start, num_actions - 4)
-                ahead[a], ahead[a + 1], ahead[a + 2], ahead[a + 3] = dot_four(
-                    p_h[s, a], p_h[s, a + 1], p_h[s, a + 2], p_h[s, a + 3], objective_next
-                )
+                ahead[a], ahead[a + 1], ahead[a + 2], ahead[a + 3] = dot_four(p, step_p, s, a, objective_next)
             for a in range(fours, num_actions):
-                ahead[a] = dot(p_h[s, a], objective_next)
+                ahead[a] = dot_row(p, step_p, s, a, objective_next, 0)
             for n in range(num_signals):
                 if n != anchor and (n != other or fours == 0):
-                    values[n, s] = signals[n, after_signals, s, chosen] + dot(p_after[s, chosen], values_next[n])
+                    values[n, s] = signals[n, after_signals, s, chosen] + dot_row(p, after_p, s, chosen, values_next, n)
             best, best_action = -np.inf, 0
             for a in range(num_actions):
                 if available[s, a]:
@@ -101,44 +192,42 @@ def plan_policy(  # noqa: C901, PLR0912  # one nest of loops: numba counts refer
                         q += weights[n] * signals[n, step_signals, s, a]
                     if q > best:
                         best, best_action = q, a
-            objective[s] = best
+            objective[0, s] = best
             policy[h, s] = best_action
         objective, objective_next = objective_next, objective
         if h < horizon - 1:
             values_next[:] = values
-    values[anchor] = objective_next
+    values[anchor] = objective_next[0]
     for n in range(num_signals):
         if n != anchor:
             for s in range(num_states):
-                values[n, s] = signals[n, 0, s, policy[0, s]] + dot(p[0, s, policy[0, s]], values_next[n])
+                values[n, s] = signals[n, 0, s, policy[0, s]] + dot_row(p, 0, s, policy[0, s], values_next, n)
             values[anchor] -= weights[n] * values[n]
     values[anchor] /= weights[anchor]
 
 
 @compiled
-def evaluate_policy(p: Floats, signals: Floats, policy: Policy, values: Floats) -> None:
+def evaluate_policy(p: Floats, next_states: NextStates, signals: Floats, policy: Policy, values: Floats) -> None:
     """Write V_1^pi of each signal for a deterministic policy."""
     horizon, num_states = policy.shape
     num_signals = values.shape[0]
     values_next = np.zeros((num_signals, num_states))
     for h in range(horizon - 1, -1, -1):
-        p_h = p[h if p.shape[0] > 1 else 0]
         step_signals = h if signals.shape[1] > 1 else 0
         for s in range(num_states):
-            row = p_h[s, policy[h, s]]
+            a = policy[h, s]
             for n in range(num_signals):
-                values[n, s] = signals[n, step_signals, s, policy[h, s]] + dot(row, values_next[n])
+                values[n, s] = signals[n, step_signals, s, a] + look_ahead(p, next_states, h, s, a, values_next, n)
         values_next[:] = values
 
 
 @compiled
-def evaluate_randomised(p: Floats, signals: Floats, probabilities: Floats, values: Floats) -> None:
+def evaluate_randomised(p: Floats, next_states: NextStates, signals: Floats, probabilities: Floats, values: Floats) -> None:
     """Write V_1^pi of each signal for a randomised policy."""
     horizon, num_states, num_actions = probabilities.shape
     num_signals = values.shape[0]
     values_next = np.zeros((num_signals, num_states))
     for h in range(horizon - 1, -1, -1):
-        step_p = h if p.shape[0] > 1 else 0
         step_signals = h if signals.shape[1] > 1 else 0
         for s in range(num_states):
             values[:, s] = 0.0
@@ -146,24 +235,23 @@ def evaluate_randomised(p: Floats, signals: Floats, probabilities: Floats, value
                 share = probabilities[h, s, a]
                 if share > 0.0:
                     for n in range(num_signals):
-                        ahead = dot(p[step_p, s, a], values_next[n])
+                        ahead = look_ahead(p, next_states, h, s, a, values_next, n)
                         values[n, s] += share * (signals[n, step_signals, s, a] + ahead)
         values_next[:] = values
 
 
 @compiled
-def occupancy(p: Floats, policy: Policy, initial: Floats, num_actions: int) -> Floats:
+def occupancy(p: Floats, next_states: NextStates, policy: Policy, initial: Floats, num_actions: int) -> Floats:
     """[H, S, A]: the probability of being in s and playing a at each step, under a deterministic policy."""
     horizon, num_states = policy.shape
     visits = np.zeros((horizon, num_states, num_actions))
     reached = initial.copy()
     for h in range(horizon):
-        step_p = h if p.shape[0] > 1 else 0
         reached_next = np.zeros(num_states)
         for s in range(num_states):
             if reached[s] > 0.0:
                 a = policy[h, s]
                 visits[h, s, a] = reached[s]
-                reached_next += reached[s] * p[step_p, s, a]
+                spread(p, next_states, h, s, a, reached[s], reached_next)
         reached = reached_next
     return visits

@@ -19,7 +19,7 @@ def draw_kernel(
     counts: NDArray[np.int64],
     p: NDArray[np.float64],
 ) -> None:
-    """p(.|s,a) ~ Dirichlet(prior + counts), independent rows; all [L, S, A, S]; `p` is written."""
+    """p(.|s,a) ~ Dirichlet(prior + counts), independent rows; all [L, S, A, W]; `p` is written."""
     steps, num_states, num_actions, _ = p.shape
     for h in range(steps):
         for s in range(num_states):

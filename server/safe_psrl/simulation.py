@@ -19,12 +19,14 @@ from safe_psrl.optimum import checked_kernel, exact_optimum
 from safe_psrl.planning import Floats, Policy, dot, evaluate_policy, evaluate_randomised
 from safe_psrl.spec import CmdpSpec
 from safe_psrl.streams import ENVIRONMENT, MAX_SEED, open_stream, restart
+from safe_psrl.support import NextStates
 
 
 class World(NamedTuple):
     """The truth that a run is played on and judged by."""
 
-    p: Floats  # [1|H, S, A, S]
+    p: Floats  # [1|H, S, A, W]
+    next_states: NextStates  # [0|1|H, S, A, W]
     cumulative_p: Floats  # its running sums over next states
     cumulative_initial: Floats  # [S]
     signals: Floats  # [1+M, 1|H, S, A], true means
@@ -46,7 +48,7 @@ class Memory(NamedTuple):
     """The learner's state in place. `AgentState` is its immutable form."""
 
     dual: Floats  # [M]
-    counts: NDArray[np.int64]  # [L, S, A, S]
+    counts: NDArray[np.int64]  # [L, S, A, W]
     sums: Floats  # [1+M, 1|H, S, A], no rows unless a signal is learned
     visits: NDArray[np.int64]  # [1|H, S, A]
     estimates: Floats  # [1+M, 1|H, S, A], the signals as the learner sees them
@@ -58,6 +60,7 @@ def world_of(truth: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False) ->
     p = checked_kernel(truth, transitions)
     return World(
         p=p,
+        next_states=truth.next_states,
         cumulative_p=np.cumsum(p, axis=-1),
         cumulative_initial=np.cumsum(truth.initial_distribution),
         signals=truth.signals,
@@ -165,7 +168,7 @@ class SimulatedRun:
         _, plan = self._learner.start_episode(self.state)
         values = np.empty((1 + self._learner.spec.num_constraints, self._learner.spec.num_states))
         assert plan.probabilities is not None  # noqa: S101  # an adaptive plan is randomised
-        evaluate_randomised(self.world.p, self.world.signals, plan.probabilities, values)
+        evaluate_randomised(self.world.p, self.world.next_states, self.world.signals, plan.probabilities, values)
         enter(self.ledger, self._learner.problem, values, self.world.best_reward)
         self._draft.pessimism[:] = plan.pessimism
         self.episode += 1
@@ -196,7 +199,7 @@ def run_episodes(
     for k in range(first, last + 1):
         begin_episode(generator, words, problem, memory.estimates, seed, k, memory.counts, memory.dual, draft)
         memory.dual[:] = draft.dual_next
-        evaluate_policy(world.p, world.signals, draft.policy, values)
+        evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
         enter(ledger, problem, values, world.best_reward)
         restart(environment_generator, environment_words, environment_seed, k, ENVIRONMENT)
         play_episode(environment_generator, world, draft.policy, memory)
@@ -225,7 +228,7 @@ def run_adaptive_episodes(
     cost_visits = memory.visits if memory.learned[1] else memory.visits[:0]
     for k in range(first, last + 1):
         begin_adaptive_episode(generator, words, problem, memory.estimates, cost_visits, seed, k, memory.counts, draft)
-        evaluate_randomised(world.p, world.signals, draft.probabilities, values)
+        evaluate_randomised(world.p, world.next_states, world.signals, draft.probabilities, values)
         enter(ledger, problem, values, world.best_reward)
         restart(environment_generator, environment_words, environment_seed, k, ENVIRONMENT)
         play_episode(environment_generator, world, draft.policy, memory)
@@ -255,8 +258,8 @@ def play_episode(generator: np.random.Generator, world: World, policy: Policy, m
     for h in range(policy.shape[0]):
         action = policy[h, state]
         step_p = h if world.p.shape[0] > 1 else 0
-        next_state = pick(world.cumulative_p[step_p, state, action], generator.random())
-        counts[h if counts.shape[0] > 1 else 0, state, action, next_state] += 1
+        place = pick(world.cumulative_p[step_p, state, action], generator.random())
+        counts[h if counts.shape[0] > 1 else 0, state, action, place] += 1
         if world.noisy or visits.shape[0] > 0:
             step_signals = h if world.signals.shape[1] > 1 else 0
             step_visits = h if visits.shape[0] > 1 else 0
@@ -268,7 +271,10 @@ def play_episode(generator: np.random.Generator, world: World, policy: Policy, m
                     sums[n, step_visits, state, action] += seen
             if visits.shape[0] > 0:
                 visits[step_visits, state, action] += 1
-        state = next_state
+        if world.next_states.shape[0] == 0:
+            state = place
+        else:
+            state = int(world.next_states[h if world.next_states.shape[0] > 1 else 0, state, action, place])
 
 
 @compiled

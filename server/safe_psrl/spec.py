@@ -4,7 +4,8 @@ Tables are kept in one canonical form so that kernels need no cases. A leading a
 every step"; otherwise it has length `horizon`.
 
     signals            [1+M, 1|H, S, A]   what a step yields: the reward first, then the cost of each constraint
-    dirichlet_prior    [1|H, S, A, S]     0 outside the support
+    dirichlet_prior    [1|H, S, A, W]     0 outside the support
+    next_states        [0|1|H, S, A, W]   which state an entry of the prior is of; no rows: W = S, the state at its place
     available_actions  [S, A]
 """
 
@@ -25,6 +26,7 @@ from safe_psrl.checks import (
     refuse_where,
 )
 from safe_psrl.errors import SpecError
+from safe_psrl.support import EVERY_STATE, NextStates, checked_next_states, place_of, width_of
 
 MAX_TABLE_ENTRIES = 2**30
 PROBABILITY_TOLERANCE = 1e-9
@@ -63,7 +65,8 @@ class CmdpSpec:
     cost_budgets: NDArray[np.float64]  # [M], tau
     satisfiable_costs: NDArray[np.float64]  # [M], c0
     available_actions: NDArray[np.bool_]  # [S, A]
-    dirichlet_prior: NDArray[np.float64]  # [1|H, S, A, S]
+    dirichlet_prior: NDArray[np.float64]  # [1|H, S, A, W]
+    next_states: NextStates  # [0|1|H, S, A, W]
     stationary: bool
 
     def __init__(  # one line a field
@@ -79,6 +82,7 @@ class CmdpSpec:
         initial_distribution: ArrayLike | None = None,
         available_actions: ArrayLike | None = None,
         support: ArrayLike | None = None,
+        next_states: ArrayLike | None = None,
         dirichlet_prior: ArrayLike = 0.1,
         stationary: bool = True,
     ) -> None:
@@ -88,7 +92,10 @@ class CmdpSpec:
         initial_state or initial_distribution: at most one of them; state 0 if neither is given.
         available_actions: [S, A]; all if not given. Every state needs one.
         support: [S, A, S], or [H, S, A, S] if not `stationary`: the next states known to be possible; all if not given.
-        dirichlet_prior: a positive number for every next state of the support, or a table of `support`'s shape.
+        next_states: [S, A, W], or [H, S, A, W] if not `stationary`: the same as a list for each pair, ascending, -1 after the
+            last. Then nothing is kept, drawn or planned for other next states: the form of large problems. Not with `support`.
+        dirichlet_prior: a positive number for every next state of the support, or a table of the shape of `support` or
+            `next_states`.
         stationary: one kernel for all steps, or one for each.
         """
         size = {
@@ -97,8 +104,9 @@ class CmdpSpec:
             "horizon": checked_integer("horizon", horizon, 1),
         }
         stationary = checked_flag("stationary", stationary)
-        entries = size["num_states"] ** 2 * size["num_actions"] * (1 if stationary else size["horizon"])
-        if max(entries, size["num_states"] * size["num_actions"] * size["horizon"]) > MAX_TABLE_ENTRIES:
+        width = size["num_states"] if next_states is None else width_of(next_states)
+        per_pair = max(width * (1 if stationary else size["horizon"]), size["horizon"])
+        if size["num_states"] * size["num_actions"] * per_pair > MAX_TABLE_ENTRIES:
             greatest = max(size, key=size.__getitem__)
             raise SpecError(greatest, size[greatest], f"needs tables of more than {MAX_TABLE_ENTRIES} entries")
         for name, value in size.items():
@@ -106,7 +114,9 @@ class CmdpSpec:
         object.__setattr__(self, "stationary", stationary)
         object.__setattr__(self, "initial_distribution", self._checked_start(initial_state, initial_distribution))
         object.__setattr__(self, "available_actions", self._checked_actions(available_actions))
-        object.__setattr__(self, "dirichlet_prior", self._checked_prior(dirichlet_prior, support))
+        places, possible = self._checked_support(support, next_states)
+        object.__setattr__(self, "next_states", places)
+        object.__setattr__(self, "dirichlet_prior", self._checked_prior(dirichlet_prior, possible))
         self._set_signals(reward, checked_flag("reward_learned", reward_learned), constraints)
 
     @property
@@ -120,8 +130,20 @@ class CmdpSpec:
 
     @property
     def support(self) -> NDArray[np.bool_]:
-        """[1|H, S, A, S]: the next states that the prior holds possible."""
+        """[1|H, S, A, W]: the next states that the prior holds possible."""
         return self.dirichlet_prior > 0
+
+    @property
+    def lists_next_states(self) -> bool:
+        """Whether tables over next states have entries for the possible ones alone."""
+        return len(self.next_states) > 0
+
+    def place_of(self, step: int, state: int, action: int, next_state: int) -> int:
+        """Where rows over next states have `next_state`; -1 if it is outside the support."""
+        place, prior = next_state, self.dirichlet_prior
+        if self.lists_next_states:
+            place = place_of(self.next_states[step % len(self.next_states), state, action], next_state)
+        return place if place >= 0 and prior[step % len(prior), state, action, place] > 0 else -1
 
     def with_signals(self, signals: ArrayLike) -> "CmdpSpec":
         """The same problem with other reward and costs, [1+M, 1|H, S, A]: the truth behind signals that are learned."""
@@ -155,26 +177,47 @@ class CmdpSpec:
         refuse_where("available_actions", ~idle, idle, "has no available action")
         return frozen(checked, np.bool_)
 
-    def _checked_prior(self, prior: ArrayLike, support: ArrayLike | None) -> NDArray[np.float64]:
-        pair = (self.num_states, self.num_actions, self.num_states)
-        steps = 1 if self.stationary else self.horizon
-        shapes: dict[str, tuple[int, ...]] = {"[num_states, num_actions, num_states]": pair}
-        if not self.stationary:
-            shapes["[horizon, num_states, num_actions, num_states]"] = (self.horizon, *pair)
-        possible = np.ones(pair, np.bool_) if support is None else checked_mask("support", support, shapes)
+    def _checked_support(
+        self, support: ArrayLike | None, next_states: ArrayLike | None
+    ) -> tuple[NextStates, NDArray[np.bool_]]:
+        """`next_states` as they are kept, and a mask [S, A, W] or [H, S, A, W]."""
+        pair = (self.num_states, self.num_actions)
+        if next_states is None:
+            shapes = self._row_shapes("num_states", self.num_states)
+            mask = np.ones((*pair, self.num_states), np.bool_) if support is None else checked_mask("support", support, shapes)
+            field, places, possible = "support", EVERY_STATE, mask
+        elif support is not None:
+            raise SpecError("support", support, "must not be given together with next_states")
+        else:
+            shapes = self._row_shapes("width", width_of(next_states))
+            field, (places, possible) = "next_states", checked_next_states(next_states, self.num_states, shapes)
         nowhere = possible.sum(axis=-1) == 0
-        refuse_where("support", ~nowhere, nowhere & self.available_actions, "has no possible next state")
+        refuse_where(field, ~nowhere, nowhere & self.available_actions, "has no possible next state")
+        return places, possible
+
+    def _row_shapes(self, width_name: str, width: int) -> dict[str, tuple[int, ...]]:
+        """Those of tables over next states."""
+        pair = (self.num_states, self.num_actions, width)
+        shapes: dict[str, tuple[int, ...]] = {f"[num_states, num_actions, {width_name}]": pair}
+        if not self.stationary:
+            shapes[f"[horizon, num_states, num_actions, {width_name}]"] = (self.horizon, *pair)
+        return shapes
+
+    def _checked_prior(self, prior: ArrayLike, possible: NDArray[np.bool_]) -> NDArray[np.float64]:
+        row = possible.shape[-3:]
+        steps = 1 if self.stationary else self.horizon
         if isinstance(prior, str) or not hasattr(prior, "__len__"):
             number = checked_number("dirichlet_prior", prior)
             if not MIN_PRIOR <= number <= MAX_PRIOR:
                 raise SpecError("dirichlet_prior", number, PRIOR_RANGE)
-            weights = np.full(pair, number)
+            weights = np.full(row, number)
         else:
+            shapes = self._row_shapes("width" if self.lists_next_states else "num_states", row[-1])
             weights = checked_table("dirichlet_prior", prior, shapes)
             wrong = possible & ~((weights >= MIN_PRIOR) & (weights <= MAX_PRIOR))
             requirement = f"{PRIOR_RANGE} on the support; use `support` to rule a next state out"
             refuse_where("dirichlet_prior", np.broadcast_to(weights, wrong.shape), wrong, requirement)
-        return frozen(np.broadcast_to(np.where(possible, weights, 0.0), (steps, *pair)), np.float64)
+        return frozen(np.broadcast_to(np.where(possible, weights, 0.0), (steps, *row)), np.float64)
 
     def _set_signals(
         self, reward: ArrayLike, reward_learned: bool, constraints: tuple[Constraint, ...] | list[Constraint]

@@ -16,67 +16,66 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.compiled import compiled
-from safe_psrl.planning import Floats, dot
+from safe_psrl.compiled import compiled, inlined
+from safe_psrl.planning import Floats, look_ahead, spread
+from safe_psrl.support import NextStates
 
 LARGEST_VARIANCE = 0.25  # of a signal in [0, 1]
 
 
 @compiled
 def smoothed_mean(prior: Floats, counts: NDArray[np.int64], smoothing: float, mean: Floats, weight: Floats) -> None:
-    """Write the mean rows [L, S, A, S], each with `smoothing` more observations, and their weights without [L, S, A]."""
-    steps, num_states, num_actions, _ = prior.shape
+    """Write the mean rows [L, S, A, W], each with `smoothing` more observations, and their weights without [L, S, A]."""
+    steps, num_states, num_actions, width = prior.shape
     for h in range(steps):
         for s in range(num_states):
             for a in range(num_actions):
                 support, total = 0, 0.0
-                for t in range(num_states):
+                for t in range(width):
                     support += prior[h, s, a, t] > 0.0
                     total += prior[h, s, a, t] + counts[h, s, a, t]
                 weight[h, s, a] = total
-                for t in range(num_states):
+                for t in range(width):
                     even = smoothing / support if prior[h, s, a, t] > 0.0 else 0.0
                     known = prior[h, s, a, t] + counts[h, s, a, t]
                     mean[h, s, a, t] = (known + even) / (total + smoothing) if total > 0.0 else 0.0
 
 
 @compiled
-def costs_to_go(mean: Floats, cost: Floats, probabilities: Floats, ahead: Floats) -> None:
+def costs_to_go(mean: Floats, next_states: NextStates, cost: Floats, probabilities: Floats, ahead: Floats) -> None:
     """Write the policy's expected cost from each step on, [H+1, S]; `cost` is [1|H, S, A]."""
     horizon, num_states, num_actions = probabilities.shape
     ahead[horizon] = 0.0
     for h in range(horizon - 1, -1, -1):
-        step_p = h if mean.shape[0] > 1 else 0
         step_cost = h if cost.shape[0] > 1 else 0
         for s in range(num_states):
             total = 0.0
             for a in range(num_actions):
                 if probabilities[h, s, a] > 0.0:
-                    onward = dot(mean[step_p, s, a], ahead[h + 1])
+                    onward = look_ahead(mean, next_states, h, s, a, ahead, h + 1)
                     total += probabilities[h, s, a] * (cost[step_cost, s, a] + onward)
             ahead[h, s] = total
 
 
 @compiled
-def randomised_occupancy(mean: Floats, probabilities: Floats, initial: Floats, visits: Floats) -> None:
+def randomised_occupancy(mean: Floats, next_states: NextStates, probabilities: Floats, initial: Floats, visits: Floats) -> None:
     """Write the probability of (s, a) at each step, [H, S, A]."""
     horizon, num_states, num_actions = probabilities.shape
     reached = initial.copy()
     for h in range(horizon):
-        step_p = h if mean.shape[0] > 1 else 0
         reached_next = np.zeros(num_states)
         for s in range(num_states):
             for a in range(num_actions):
                 visits[h, s, a] = reached[s] * probabilities[h, s, a]
                 if visits[h, s, a] > 0.0:
-                    for t in range(num_states):
-                        reached_next[t] += visits[h, s, a] * mean[step_p, s, a, t]
+                    spread(mean, next_states, h, s, a, visits[h, s, a], reached_next)
         reached = reached_next
 
 
 @compiled
 def cost_deviation(
     mean: Floats,
+    next_states: NextStates,
     weight: Floats,
     cost: Floats,
     probabilities: Floats,
@@ -86,17 +85,18 @@ def cost_deviation(
     """sigma of the policy's expected cost. `cost_visits` [1|H, S, A] are what a learned cost was seen on; no rows if known."""
     horizon, num_states, _ = probabilities.shape
     ahead, visits = np.empty((horizon + 1, num_states)), np.empty(probabilities.shape)
-    costs_to_go(mean, cost, probabilities, ahead)
-    randomised_occupancy(mean, probabilities, initial, visits)
-    return math.sqrt(kernel_variance(mean, weight, visits, ahead) + learned_cost_variance(visits, cost_visits))
+    costs_to_go(mean, next_states, cost, probabilities, ahead)
+    randomised_occupancy(mean, next_states, probabilities, initial, visits)
+    variance = kernel_variance(mean, next_states, weight, visits, ahead) + learned_cost_variance(visits, cost_visits)
+    return math.sqrt(variance)
 
 
 @compiled
-def kernel_variance(mean: Floats, weight: Floats, visits: Floats, ahead: Floats) -> float:
+def kernel_variance(mean: Floats, next_states: NextStates, weight: Floats, visits: Floats, ahead: Floats) -> float:
     """The part of sigma^2 that comes from not knowing the kernel; the formula above."""
-    steps, num_states, num_actions, _ = mean.shape
+    steps, num_states, num_actions, width = mean.shape
     horizon, variance = visits.shape[0], 0.0
-    gain = np.empty(num_states)
+    gain = np.empty(width)
     for step in range(steps):
         for s in range(num_states):
             for a in range(num_actions):
@@ -104,11 +104,22 @@ def kernel_variance(mean: Floats, weight: Floats, visits: Floats, ahead: Floats)
                 reached = 0.0
                 for h in range(step, horizon if steps == 1 else step + 1):
                     reached += visits[h, s, a]
-                    for t in range(num_states):
-                        gain[t] += visits[h, s, a] * ahead[h + 1, t]
+                    add_gain(next_states, h, s, a, visits[h, s, a], ahead, gain)
                 if reached > 0.0:
                     variance += row_variance(mean[step, s, a], gain) / (weight[step, s, a] + 1.0)
     return variance
+
+
+@inlined
+def add_gain(next_states: NextStates, h: int, s: int, a: int, visit: float, ahead: Floats, gain: Floats) -> None:
+    """One step's part of G(s,a,.), of the entries of its row."""
+    if next_states.shape[0] == 0:
+        for t in range(gain.size):
+            gain[t] += visit * ahead[h + 1, t]
+        return
+    step_states = h if next_states.shape[0] > 1 else 0
+    for j in range(gain.size):
+        gain[j] += visit * ahead[h + 1, next_states[step_states, s, a, j]]
 
 
 @compiled

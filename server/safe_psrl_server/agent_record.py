@@ -203,7 +203,7 @@ class AgentRecord:
 
     def settled_state(self) -> AgentState:
         """The state with every reported transition in its counts. Learning goes on from it to the same end."""
-        state = settle(self.state)
+        state = settle(self.definition.spec, self.state)
         self._known = _Known(state, [])
         return state
 

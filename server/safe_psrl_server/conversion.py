@@ -21,6 +21,7 @@ from safe_psrl.options import SafePsrlOptions
 from safe_psrl.planning import Policy
 from safe_psrl.spec import CmdpSpec, Constraint
 from safe_psrl.streams import MAX_SEED
+from safe_psrl.support import written
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.errors import InvalidArgumentError
 
@@ -133,7 +134,9 @@ def cmdp_to_message(spec: CmdpSpec) -> model_pb2.CmdpSpec:
     message.dirichlet_prior.CopyFrom(table(weights[0]) if uniform else table(_steps(spec.dirichlet_prior)))
     if not spec.available_actions.all():
         message.available_actions.CopyFrom(table(spec.available_actions))
-    if not spec.support.all():
+    if spec.lists_next_states:
+        message.next_states.CopyFrom(_integer_table(_steps(written(spec.next_states, spec.dirichlet_prior))))
+    elif not spec.support.all():
         message.support.CopyFrom(table(_steps(spec.support)))
     return message
 
@@ -141,6 +144,10 @@ def cmdp_to_message(spec: CmdpSpec) -> model_pb2.CmdpSpec:
 def table(values: NDArray[Any] | float) -> model_pb2.Table:
     array = np.asarray(values, np.float64)
     return model_pb2.Table(shape=array.shape, values=array.ravel())
+
+
+def _integer_table(values: NDArray[np.int64]) -> model_pb2.IntegerTable:
+    return model_pb2.IntegerTable(shape=values.shape, values=values.ravel())
 
 
 def options_from_message(message: model_pb2.SafePsrlOptions) -> SafePsrlOptions:
@@ -197,7 +204,7 @@ def _cmdp_from_message(message: model_pb2.CmdpSpec) -> CmdpSpec:
         start["initial_distribution"] = _array("initial_distribution", message.initial_distribution)
     optional: dict[str, Any] = {
         name: _array(name, getattr(message, name))
-        for name in ("available_actions", "support", "dirichlet_prior")
+        for name in ("available_actions", "support", "next_states", "dirichlet_prior")
         if message.HasField(name)
     }
     if message.HasField("dirichlet_prior") and not message.dirichlet_prior.shape:
@@ -218,8 +225,8 @@ def _cmdp_from_message(message: model_pb2.CmdpSpec) -> CmdpSpec:
     )
 
 
-def _array(field: str, message: model_pb2.Table) -> NDArray[np.float64]:
-    values = np.array(message.values, np.float64)
+def _array(field: str, message: model_pb2.Table | model_pb2.IntegerTable) -> NDArray[Any]:
+    values = np.array(message.values, np.float64 if isinstance(message, model_pb2.Table) else np.int32)
     shape = tuple(message.shape)
     if any(length < 0 for length in shape) or np.prod(shape, dtype=object) != values.size:
         raise SpecError(f"shape of {field}", list(shape), f"must have room for its {values.size} values")
@@ -240,7 +247,8 @@ def table_entries(cmdp: model_pb2.CmdpSpec) -> int:
     steps = cmdp.horizon if cmdp.non_stationary else 1
     signals = [cmdp.reward, *(constraint.cost for constraint in cmdp.constraints)]
     signal_steps = cmdp.horizon if any(len(table.shape) > 2 for table in signals) else 1  # one of them stretches all
-    per_pair = max(cmdp.num_states * steps, cmdp.horizon, len(signals) * signal_steps)
+    width = (cmdp.next_states.shape or [0])[-1] if cmdp.HasField("next_states") else cmdp.num_states
+    per_pair = max(width * steps, cmdp.horizon, len(signals) * signal_steps)
     return max(cmdp.num_states * cmdp.num_actions * per_pair, 0)
 
 
@@ -253,12 +261,11 @@ def _fallback(message: model_pb2.AgentSpec, spec: CmdpSpec) -> Policy | None:
     ) != spec.horizon * spec.num_states:
         raise InvalidArgumentError("spec.fallback_policy", f"must have {spec.horizon} x {spec.num_states} actions")
     policy = policy_from_message(given)
-    for step, state in np.ndindex(policy.shape):
-        action = policy[step, state]
-        if not (0 <= action < spec.num_actions and spec.available_actions[state, action]):
-            raise InvalidArgumentError(
-                f"spec.fallback_policy.actions[{step * spec.num_states + state}]", f"{action} is not available in state {state}"
-            )
+    known = (policy >= 0) & (policy < spec.num_actions)
+    playable = known & spec.available_actions[np.arange(spec.num_states), np.where(known, policy, 0)]
+    for place in np.flatnonzero(~playable)[:1].tolist():
+        state, action = place % spec.num_states, policy.flat[place]
+        raise InvalidArgumentError(f"spec.fallback_policy.actions[{place}]", f"{action} is not available in state {state}")
     return policy
 
 

@@ -101,7 +101,7 @@ def state_after(record: AgentRecord, before: Sequence[events_pb2.Event]) -> Agen
     """What is learned once `before`, transitions and the ends of episodes, are applied."""
     seen = [transition_from_event(event.transition_observed) for event in before if event.HasField("transition_observed")]
     state = record.settled_state()
-    return settle(replace(state, pending=tuple(seen))) if seen else state
+    return settle(record.definition.spec, replace(state, pending=tuple(seen))) if seen else state
 
 
 def starting(
@@ -268,8 +268,7 @@ def observed(
         raise InvalidArgumentError(f"{place}.action", f"must be from 0 to {spec.num_actions - 1} (is {action})")
     if not spec.available_actions[state, action]:
         raise InvalidArgumentError(f"{place}.action", f"{action} is not available in state {state}", "ACTION_UNAVAILABLE")
-    prior = spec.dirichlet_prior
-    if prior[step % len(prior), state, action, transition.next_state] == 0:
+    if spec.place_of(step, state, action, transition.next_state) < 0:
         raise InvalidArgumentError(
             f"{place}.next_state",
             f"{transition.next_state} is outside the support of state {state}, action {action}",

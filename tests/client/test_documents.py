@@ -1,10 +1,12 @@
 """Documents become the contract's messages without numpy, and mean what they mean to the library."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safe_psrl import PESSIMISM_PRESETS, PRESETS, documents, preset
+from safe_psrl import PESSIMISM_PRESETS, PRESETS, SafePsrl, documents, preset
 from safe_psrl_client import InvalidDocumentError, options_from_document, spec_from_document, spec_to_document
 from safe_psrl_client.documents import CMDP_FIELDS, CONSTRAINT_FIELDS, OPTION_FIELDS, PESSIMISM_COEFFICIENTS, parse_document
 from safe_psrl_client.tables import nested_lists, table_of
@@ -128,3 +130,23 @@ def test_tables_and_nested_lists_are_each_others_inverse() -> None:
     assert nested_lists(list(table.shape), list(table.values)) == value
     assert nested_lists([], [3.0]) == 3.0
     assert list(table_of("t", []).shape) == [0]
+
+
+def test_listed_next_states_arrive_and_come_back() -> None:
+    """The example of the documentation: the same problem to the library, and the document that it was."""
+    page = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```toml\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+    document = parse_document(text, "toml")
+    spec = spec_from_document(document)
+    listed = spec.cmdp.next_states
+    assert (list(listed.shape), list(listed.values)[:6]) == ([5, 2, 2], [0, -1, 0, 1, 0, 1])
+    assert spec_to_document(spec)["next_states"] == document["next_states"]
+    problem = documents.spec_from_document(document)
+    assert documents.spec_to_document(problem)["next_states"] == document["next_states"]
+    assert SafePsrl(problem).start_episode(SafePsrl(problem).initial_state())[1].policy.shape == (4, 5)
+
+
+@pytest.mark.parametrize("entry", [0.5, 2**31, -(2**31), float("nan")])
+def test_next_states_are_whole_numbers(entry: float) -> None:
+    with pytest.raises(InvalidDocumentError, match="next_states: must be whole numbers"):
+        spec_from_document({**small(), "next_states": [[[entry]]]})

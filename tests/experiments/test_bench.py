@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from safe_psrl_cli.main import main
-from safe_psrl_experiments.bench.measure import interleaved, judged
+from safe_psrl_experiments.bench import growth
+from safe_psrl_experiments.bench.growth_figure import draw_growth
+from safe_psrl_experiments.bench.measure import interleaved, judged, judged_times
 
-FIELDS = {"name", "value", "unit", "limit", "limit_name", "ratio", "bar", "ok"}
+FIELDS = {"name", "value", "unit", "limit", "limit_name", "ratio", "bar", "ok", "times", "limit_times"}
 
 
 @pytest.mark.parametrize(
@@ -25,12 +27,23 @@ FIELDS = {"name", "value", "unit", "limit", "limit_name", "ratio", "bar", "ok"}
                 "episode of OptCMDP, compiled": "<= 1",
             },
         ),
-        ("plan", {"plan S=500 A=4 H=50": "<= 1.5", "draw a kernel S=500 A=4 H=50": "<= 1.3"}),
+        (
+            "plan",
+            {
+                "plan S=500 A=4 H=50": "<= 1.5",
+                "draw a kernel S=500 A=4 H=50": "<= 1.3",
+                "draw and plan S=10 A=4 H=50": "<= 1.5",
+                "start an episode S=100 A=4 H=50, 8 next states": "<= 1",
+                "memory to start an episode S=100 A=4 H=50, 8 next states": "<= 1",
+            },
+        ),
     ],
 )
 def test_a_bench_prints_a_table_and_writes_its_results(
     bench: str, bars: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(growth, "OVER_ALL", (10,))
+    monkeypatch.setattr(growth, "LISTED", (100,))
     path = tmp_path / "new" / "bench.json"
     monkeypatch.setattr("sys.argv", ["safe-psrl", "bench", bench, "--rounds", "1", "--json", str(path)])
     with pytest.raises(SystemExit) as left:
@@ -40,7 +53,7 @@ def test_a_bench_prints_a_table_and_writes_its_results(
     assert {result["name"]: result["bar"] for result in results if result["bar"]} == bars
     for result in results:
         assert result["ratio"] == pytest.approx(result["value"] / result["limit"])
-        assert result["unit"] == "us"
+        assert result["unit"] == ("MB" if result["name"].startswith("memory") else "us")
         assert result["value"] > 0
     assert left.value.code == (0 if all(result["ok"] for result in results) else 1)
     shown = capsys.readouterr().out
@@ -52,13 +65,48 @@ def test_bench_plan_has_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     from safe_psrl_experiments.bench import plan  # noqa: PLC0415
 
     monkeypatch.setattr(plan, "SIZES", ((10, 2), (20, 3)))
-    names = [result.name for result in plan.bench_plan(1)]
-    assert names == [
+    monkeypatch.setattr(growth, "OVER_ALL", (10, 1001))
+    monkeypatch.setattr(growth, "LISTED", ())
+    monkeypatch.setattr(growth, "NUM_ACTIONS", 1)
+    monkeypatch.setattr(growth, "HORIZON", 2)
+    results = plan.bench_plan(1)
+    assert [result.name for result in results] == [
         "plan S=10 A=4 H=2",
         "draw a kernel S=10 A=4 H=2",
         "plan S=20 A=4 H=3",
         "draw a kernel S=20 A=4 H=3",
+        "draw and plan S=10 A=1 H=2",
+        "start an episode S=10 A=1 H=2",
+        "draw and plan S=1001 A=1 H=2",
+        "start an episode S=1001 A=1 H=2",
     ]
+    assert [result.bar for result in results[4:]] == ["<= 1.5", None, None, None]  # beyond 1,000 states there is none
+
+
+def test_a_size_of_listed_next_states_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rounds and its memory; far less than a table over all next states of that many states would take."""
+    monkeypatch.setattr(growth, "OVER_ALL", ())
+    monkeypatch.setattr(growth, "LISTED", (10_000,))
+    times, memory = growth.bench_growth(2)
+    assert len(times.times) == 2
+    assert times.value == pytest.approx(sum(times.times) / 2)
+    assert (times.unit, times.limit, memory.unit, memory.limit) == ("us", 1e6, "MB", 500.0)
+    assert 50 < memory.value < 1_000
+
+
+def test_growth_is_drawn(tmp_path: Path) -> None:
+    """Every point that was measured, in a file of the kind that its name says; the axes are logarithmic."""
+    results = [
+        judged_times(f"{what} S={states} A=4 H=50", [states, 2.0 * states, 4.0 * states], [1.0 * states], "limit")
+        for states in (10, 100, 2000)
+        for what in (growth.BEGIN, growth.START)
+    ]
+    results.append(judged_times("start an episode S=5000 A=4 H=50, 8 next states", [5.0], [1e6], "1 s"))
+    results.append(judged_times("memory to start an episode S=5000 A=4 H=50, 8 next states", [5.0], [500.0], "500 MB", "MB"))
+    assert draw_growth(tmp_path / "new" / "growth.png", results).read_bytes().startswith(b"\x89PNG")
+    svg = draw_growth(tmp_path / "growth.svg", results).read_text(encoding="utf-8")
+    assert "<svg" in svg
+    assert len(svg) > 10_000
 
 
 @pytest.mark.parametrize(

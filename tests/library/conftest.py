@@ -67,6 +67,48 @@ def random_case(
     return Case(spec, weights / weights.sum(axis=-1, keepdims=True))
 
 
+def listed_case(case: Case) -> Case:
+    """The same problem and kernel, next states being listed in place of masked."""
+    spec, support = case.spec, case.spec.support
+    width = int(support.sum(axis=-1).max())
+    places = np.argsort(~support, axis=-1, kind="stable")[..., :width]  # the possible ones first, in order
+    possible = np.take_along_axis(support, places, axis=-1)
+    steps = slice(None) if len(support) > 1 else 0
+    listed = CmdpSpec(
+        num_states=spec.num_states,
+        num_actions=spec.num_actions,
+        horizon=spec.horizon,
+        reward=spec.signals[0] if spec.signals.shape[1] > 1 else spec.signals[0, 0],
+        constraints=[
+            Constraint(name, table if len(table) > 1 else table[0], tau, c0, learned=learned)
+            for name, table, tau, c0, learned in zip(
+                spec.constraint_names,
+                spec.signals[1:],
+                spec.cost_budgets.tolist(),
+                spec.satisfiable_costs.tolist(),
+                spec.learned_signals[1:].tolist(),
+                strict=True,
+            )
+        ],
+        reward_learned=bool(spec.learned_signals[0]),
+        initial_distribution=spec.initial_distribution,
+        available_actions=spec.available_actions,
+        next_states=np.where(possible, places, -1)[steps],
+        dirichlet_prior=np.take_along_axis(spec.dirichlet_prior, places, axis=-1)[steps],
+        stationary=spec.stationary,
+    )
+    return Case(listed, np.take_along_axis(case.p, places, axis=-1))
+
+
+def over_all_states(spec: CmdpSpec, table: NDArray[np.generic]) -> NDArray[np.generic]:
+    """A table over listed next states [L, S, A, W] as one over all of them."""
+    full = np.zeros((*table.shape[:-1], spec.num_states), table.dtype)
+    for place in np.argwhere(spec.support):
+        h, s, a, j = place.tolist()
+        full[h, s, a, spec.next_states[h % len(spec.next_states), s, a, j]] = table[h, s, a, j]
+    return full
+
+
 def deterministic_policies(spec: CmdpSpec) -> Iterator[NDArray[np.int32]]:
     """Every deterministic policy [H, S] of available actions."""
     choices = [np.flatnonzero(row).tolist() for row in spec.available_actions] * spec.horizon
@@ -87,6 +129,16 @@ def forward_totals(spec: CmdpSpec, p: Floats, policy: NDArray[np.int32]) -> Floa
 @pytest.fixture(scope="session")
 def make_case() -> Callable[..., Case]:
     return random_case
+
+
+@pytest.fixture(scope="session")
+def listed() -> Callable[[Case], Case]:
+    return listed_case
+
+
+@pytest.fixture(scope="session")
+def unlisted() -> Callable[[CmdpSpec, NDArray[np.generic]], NDArray[np.generic]]:
+    return over_all_states
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,7 @@ def played(learner: SafePsrl, environment: TabularEnvironment, episodes: int, se
             after, reward, costs, done = environment.step(action)
             state = learner.observe(state, Transition(step, now, action, after, reward, costs))
             now, step = after, step + 1
-    return settle(state), plans
+    return settle(learner.spec, state), plans
 
 
 def best_or_least(spec: CmdpSpec, p: np.ndarray, budget: float) -> tuple[bool, Optimum]:
@@ -121,7 +121,7 @@ def test_plans_are_the_exact_optimum_of_the_sample_within_the_tightened_budget(n
         draw_kernel(stream_of(3, plan.episode, POSTERIOR), spec.dirichlet_prior, counts, sample)
         smoothed_mean(spec.dirichlet_prior, counts, 2.0**2, mean, weight)
         loose = best_or_least(spec, sample, tau)[1].policy
-        sigma = cost_deviation(mean, weight, spec.signals[1], loose, spec.initial_distribution, none)
+        sigma = cost_deviation(mean, spec.next_states, weight, spec.signals[1], loose, spec.initial_distribution, none)
         assert plan.pessimism[0] == pytest.approx(min(2 * sigma, 0.9 * tau), rel=1e-9)
         feasible, best = best_or_least(spec, sample, tau - plan.pessimism[0])
         kept += feasible

@@ -20,7 +20,7 @@ def test_arrays_of_states_and_plans_are_read_only(make_case: Callable) -> None:
     learner = SafePsrl(make_case(1, (3, 2, 3), learned=True).spec)
     initial = learner.initial_state()
     state, plan = learner.start_episode(initial)
-    settled = settle(learner.observe(state, Transition(0, 0, 0, 0, 0.5, (0.5,))))
+    settled = settle(learner.spec, learner.observe(state, Transition(0, 0, 0, 0, 0.5, (0.5,))))
     for value in (initial, state, plan, settled):
         tables = [getattr(value, field.name) for field in fields(value)]
         for table in (table for table in tables if isinstance(table, np.ndarray)):
@@ -68,8 +68,8 @@ def test_observing_changes_no_earlier_state() -> None:
     one = learner.observe(state, Transition(0, 0, 1, 1))
     other = learner.observe(state, Transition(0, 0, 1, 2))
     assert state.pending == ()
-    assert settle(one).transition_counts[0, 0, 1].tolist() == [0, 1, 0]
-    assert settle(other).transition_counts[0, 0, 1].tolist() == [0, 0, 1]
+    assert settle(learner.spec, one).transition_counts[0, 0, 1].tolist() == [0, 1, 0]
+    assert settle(learner.spec, other).transition_counts[0, 0, 1].tolist() == [0, 0, 1]
     assert not state.transition_counts.any()
 
 
@@ -79,11 +79,11 @@ def test_settling_counts_each_pending_transition_once() -> None:
     state, _ = learner.start_episode(learner.initial_state())
     for step, next_state in enumerate((1, 1, 2)):
         state = learner.observe(state, Transition(step, 0, 1, next_state))
-    settled = settle(state)
+    settled = settle(learner.spec, state)
     assert settled.pending == ()
     assert settled.transition_counts.sum() == 3
     assert settled.transition_counts[0, 0, 1].tolist() == [0, 2, 1]
-    assert settle(settled) is settled
+    assert settle(learner.spec, settled) is settled
     assert_same_plan(learner.start_episode(state)[1], learner.start_episode(settled)[1])
     assert learner.start_episode(state)[0].pending == ()
 
@@ -94,7 +94,7 @@ def test_per_step_kernels_count_per_step(make_case: Callable) -> None:
     state = learner.initial_state()
     for step in (0, 2, 2):
         state = learner.observe(state, Transition(step, 1, 0, 0))
-    assert settle(state).transition_counts[:, 1, 0, 0].tolist() == [1, 0, 2]
+    assert settle(learner.spec, state).transition_counts[:, 1, 0, 0].tolist() == [1, 0, 2]
 
 
 def test_learned_signals_are_means_of_what_was_seen(make_case: Callable) -> None:
@@ -104,7 +104,7 @@ def test_learned_signals_are_means_of_what_was_seen(make_case: Callable) -> None
     state = learner.initial_state()
     for reward, cost in ((1.0, 0.0), (0.5, 1.0), (0.0, 0.5)):
         state = learner.observe(state, Transition(1, 0, 1, 1, reward, (cost,)))
-    state = settle(state)
+    state = settle(learner.spec, state)
     estimates = estimated_signals(spec, state.signal_sums, state.visits)
     expected = spec.signals.copy()
     expected[:, 0, 0, 1] = 0.5

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safe_psrl import CmdpSpec, Constraint
-from safe_psrl.planning import dot, dot_four, evaluate_policy, evaluate_randomised, occupancy, plan_policy
+from safe_psrl.planning import dot, dot_four, dot_row, evaluate_policy, evaluate_randomised, occupancy, plan_policy
 
 SHAPES = [(1, 1, 3), (2, 1, 3), (2, 2, 3), (3, 2, 2), (2, 3, 2), (2, 4, 2), (2, 5, 2), (2, 6, 2), (1, 5, 4), (4, 4, 1)]
 VARIANTS = [
@@ -24,7 +24,7 @@ VARIANTS = [
 def planned(spec: CmdpSpec, p: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     policy = np.empty((spec.horizon, spec.num_states), np.int32)
     values = np.empty((1 + spec.num_constraints, spec.num_states))
-    plan_policy(p, spec.signals, weights, spec.available_actions, policy, values)
+    plan_policy(p, spec.next_states, spec.signals, weights, spec.available_actions, policy, values)
     return policy, values
 
 
@@ -99,7 +99,7 @@ def test_like_actions_tie_whatever_their_values(make_case: Callable, num_actions
         signals = spec.signals.copy()
         p[:, :, later], signals[..., later] = p[:, :, first], signals[..., first]
         policy, values = np.empty((4, spec.num_states), np.int32), np.empty((2, spec.num_states))
-        plan_policy(p, signals, np.array([1.0, -0.3]), spec.available_actions, policy, values)
+        plan_policy(p, spec.next_states, signals, np.array([1.0, -0.3]), spec.available_actions, policy, values)
         assert not (policy == later).any()
 
 
@@ -108,8 +108,10 @@ def test_sums_of_four_rows_are_those_of_one(seed: int, size: int) -> None:
     """The pass over four rows computes what four passes over one do."""
     rng = np.random.default_rng(seed)
     rows, values = rng.random((4, size)), rng.normal(size=size)
-    assert dot_four(*rows, values) == pytest.approx([dot(row, values) for row in rows], abs=1e-13)
-    assert [dot(row, values) for row in rows] == pytest.approx(rows @ values, abs=1e-13)
+    single = [dot_row(rows[None, None], 0, 0, a, values[None], 0) for a in range(4)]
+    assert dot_four(rows[None, None], 0, 0, 0, values[None]) == pytest.approx(single, abs=1e-13)
+    assert [dot(row, values) for row in rows] == pytest.approx(single, abs=1e-13)
+    assert single == pytest.approx(rows @ values, abs=1e-13)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -123,10 +125,10 @@ def test_evaluation_is_the_expectation_over_all_trajectories(
     shares = np.where(spec.available_actions, rng.random((spec.horizon, spec.num_states, spec.num_actions)), 0.0)
     shares /= shares.sum(axis=-1, keepdims=True)
     values = np.empty((1 + spec.num_constraints, spec.num_states))
-    evaluate_randomised(p, spec.signals, shares, values)
+    evaluate_randomised(p, spec.next_states, spec.signals, shares, values)
     assert values @ spec.initial_distribution == pytest.approx(expectation_over_trajectories(spec, p, shares), abs=1e-12)
     policy = shares.argmax(axis=-1).astype(np.int32)
-    evaluate_policy(p, spec.signals, policy, values)
+    evaluate_policy(p, spec.next_states, spec.signals, policy, values)
     certain = np.eye(spec.num_actions)[policy]
     assert values @ spec.initial_distribution == pytest.approx(expectation_over_trajectories(spec, p, certain), abs=1e-12)
 
@@ -139,7 +141,7 @@ def test_occupancy_is_a_distribution_that_reproduces_the_values(
     """Each step's occupancy sums to 1, lies on the policy's actions, and weighs the signals to their values."""
     spec, p = make_case(seed, sizes, **variant)
     policy, _ = planned(spec, p, np.append(1.0, -np.ones(spec.num_constraints)))
-    visits = occupancy(p, policy, spec.initial_distribution, spec.num_actions)
+    visits = occupancy(p, spec.next_states, policy, spec.initial_distribution, spec.num_actions)
     assert visits.sum(axis=(1, 2)) == pytest.approx(np.ones(spec.horizon), abs=1e-12)
     assert visits[0].sum(axis=1) == pytest.approx(spec.initial_distribution, abs=0)
     assert (visits[np.eye(spec.num_actions)[policy] == 0] == 0).all()

@@ -22,7 +22,7 @@ def played(learner: SafePsrl, environment: TabularEnvironment, episodes: int, se
             after, reward, costs, done = environment.step(action)
             state = learner.observe(state, Transition(step, now, action, after, reward, costs))
             now, step = after, step + 1
-    return settle(state)
+    return settle(learner.spec, state)
 
 
 def assert_equal_states(one: AgentState, other: AgentState) -> None:

@@ -49,7 +49,7 @@ def test_plans_are_equal(make_case: Callable, num_actions: int) -> None:
     for seed in range(10):
         spec, p = make_case(seed, (6, num_actions, 5), masked=seed % 2 == 1, step_signals=seed % 3 == 1, per_step=seed % 3 == 2)
         policy, values = np.empty((5, 6), np.int32), np.empty((2, 6))
-        plan_policy(p, spec.signals, np.array([1.0, -0.6]), spec.available_actions, policy, values)
+        plan_policy(p, spec.next_states, spec.signals, np.array([1.0, -0.6]), spec.available_actions, policy, values)
         plain = backward_induction(p, spec.signals[0] - 0.6 * spec.signals[1], spec.available_actions, spec.horizon)
         assert policy.tolist() == plain.tolist()
         for signal, value in zip(spec.signals, values, strict=True):

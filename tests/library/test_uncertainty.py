@@ -7,6 +7,7 @@ import pytest
 
 from safe_psrl import CmdpSpec, Constraint
 from safe_psrl.planning import evaluate_randomised
+from safe_psrl.support import EVERY_STATE
 from safe_psrl.uncertainty import (
     LARGEST_VARIANCE,
     cost_deviation,
@@ -44,7 +45,7 @@ def mean_of(spec: CmdpSpec, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 def sigma_of(spec: CmdpSpec, counts: np.ndarray, policy: np.ndarray, cost_visits: np.ndarray | None = None) -> float:
     mean, weight = mean_of(spec, counts)
     seen = np.zeros((0, spec.num_states, spec.num_actions), np.int64) if cost_visits is None else cost_visits
-    return cost_deviation(mean, weight, spec.signals[1], policy, spec.initial_distribution, seen)
+    return cost_deviation(mean, spec.next_states, weight, spec.signals[1], policy, spec.initial_distribution, seen)
 
 
 def sampled_costs(spec: CmdpSpec, counts: np.ndarray, policy: np.ndarray, draws: int) -> np.ndarray:
@@ -54,7 +55,7 @@ def sampled_costs(spec: CmdpSpec, counts: np.ndarray, policy: np.ndarray, draws:
     for i in range(draws):
         gammas = rng.standard_gamma(spec.dirichlet_prior + counts)
         kernel = gammas / np.where((total := gammas.sum(axis=-1, keepdims=True)) > 0, total, 1.0)
-        evaluate_randomised(kernel, spec.signals, policy, values)
+        evaluate_randomised(kernel, spec.next_states, spec.signals, policy, values)
         costs[i] = spec.initial_distribution @ values[1]
     return costs
 
@@ -80,7 +81,7 @@ def test_sigma_of_one_row_by_hand() -> None:
     smoothed_mean(prior, counts, 0.0, mean, weight)
     start, none = np.array([1.0, 0.0, 0.0]), np.zeros((0, 3, 1), np.int64)
     share = 3.5 / 9
-    found = cost_deviation(mean, weight, cost[None], np.ones((2, 3, 1)), start, none)
+    found = cost_deviation(mean, EVERY_STATE, weight, cost[None], np.ones((2, 3, 1)), start, none)
     assert found**2 == pytest.approx(share * (1 - share) / 10, rel=1e-12)
 
 
@@ -92,7 +93,12 @@ def test_sigma_of_a_certain_kernel_is_0(make_case: Callable, variant: dict) -> N
     np.put_along_axis(one, p.argmax(axis=-1)[..., None], 1.0, axis=-1)
     none = np.zeros((0, 4, 3), np.int64)
     policy = random_policy(spec, 1)
-    assert cost_deviation(one, np.full(p.shape[:3], 5.0), spec.signals[1], policy, spec.initial_distribution, none) == 0.0
+    assert (
+        cost_deviation(
+            one, spec.next_states, np.full(p.shape[:3], 5.0), spec.signals[1], policy, spec.initial_distribution, none
+        )
+        == 0.0
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -144,7 +150,7 @@ def test_a_learned_cost_adds_its_own_variance(make_case: Callable) -> None:
     seen = counts.sum(axis=-1)
     mean, _ = mean_of(spec, counts)
     visits = np.empty(policy.shape)
-    randomised_occupancy(mean, policy, spec.initial_distribution, visits)
+    randomised_occupancy(mean, spec.next_states, policy, spec.initial_distribution, visits)
     expected = (visits.sum(axis=0) ** 2 * 0.25 / (seen[0] + 1)).sum()
     known, learned = sigma_of(spec, counts, policy), sigma_of(spec, counts, policy, seen)
     assert LARGEST_VARIANCE == 0.25
@@ -198,8 +204,8 @@ def test_occupancy_and_cost_to_go(make_case: Callable, variant: dict) -> None:
     spec, p = make_case(7, (5, 3, 6), **variant)
     policy = random_policy(spec, 7)
     visits, ahead = np.empty(policy.shape), np.empty((7, 5))
-    randomised_occupancy(p, policy, spec.initial_distribution, visits)
-    costs_to_go(p, spec.signals[1], policy, ahead)
+    randomised_occupancy(p, spec.next_states, policy, spec.initial_distribution, visits)
+    costs_to_go(p, spec.next_states, spec.signals[1], policy, ahead)
     assert visits.sum(axis=(1, 2)) == pytest.approx(np.ones(6), abs=1e-12)
     assert visits.min() >= 0
     assert not visits[:, ~spec.available_actions].any()

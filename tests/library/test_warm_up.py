@@ -56,6 +56,23 @@ def test_several_constraints_compile_nothing_more(warm: dict[str, int], two_cons
     assert signatures() == warm
 
 
+@pytest.mark.parametrize("variant", [{}, {"per_step": True}, {"num_constraints": 2}])
+def test_listed_next_states_compile_nothing_more(
+    warm: dict[str, int], make_case: Callable, listed: Callable, variant: dict
+) -> None:
+    """To the compiler, a problem over all next states is one whose lists have no rows."""
+    spec, p = listed(make_case(1, (4, 3, 2), masked=True, **variant))
+    for options in (SafePsrlOptions(), SafePsrlOptions("adaptive")):
+        learner = SafePsrl(spec, options)
+        state, plan = learner.start_episode(learner.initial_state())
+        action = int(plan.policy[0, 0])
+        after = int(spec.next_states[0, 0, action, 0])
+        learner.start_episode(learner.observe(state, Transition(0, 0, action, after)))
+        SimulatedRun(learner, p).advance(2)
+    exact_optimum(spec, p, [spec.horizon] * spec.num_constraints)
+    assert signatures() == warm
+
+
 @pytest.mark.parametrize(
     ("sizes", "variant"),
     [

@@ -33,13 +33,15 @@ HORIZON = 3
 names = count()
 
 
-def problem(*, learned: bool = False, horizon: int = HORIZON) -> CmdpSpec:
+def problem(*, learned: bool = False, horizon: int = HORIZON, listed: bool = False) -> CmdpSpec:
     """Four states, three actions, two constraints. Episodes begin in 0 or 1; action 2 is not available in state 0; action 1
-    leads from state 1 to 0 or 2 only."""
+    leads from state 1 to 0 or 2 only, and where next states are `listed`, no pair leads to state 3."""
     available = np.ones((4, 3), np.bool_)
     available[0, 2] = False
     support = np.ones((4, 3, 4), np.bool_)
     support[1, 1, [1, 3]] = False
+    next_states = np.tile([0, 1, 2], (4, 3, 1))
+    next_states[1, 1] = [0, 2, -1]
     return CmdpSpec(
         num_states=4,
         num_actions=3,
@@ -52,13 +54,17 @@ def problem(*, learned: bool = False, horizon: int = HORIZON) -> CmdpSpec:
             Constraint("wear", np.tile([0.25, 0.0, 0.75], (4, 1)), 0.8 * horizon, 0.3 * horizon, learned=learned),
         ],
         available_actions=available,
-        support=support,
+        support=None if listed else support,
+        next_states=next_states if listed else None,
     )
 
 
-def agent_spec(*, learned: bool = False, horizon: int = HORIZON, fallback: bool = False, **fields: Any) -> model_pb2.AgentSpec:
+def agent_spec(
+    *, learned: bool = False, horizon: int = HORIZON, listed: bool = False, fallback: bool = False, **fields: Any
+) -> model_pb2.AgentSpec:
     """An agent for `problem`; `fallback` plays action 1 everywhere."""
-    spec = model_pb2.AgentSpec(cmdp=cmdp_to_message(problem(learned=learned, horizon=horizon)), **fields)
+    cmdp = cmdp_to_message(problem(learned=learned, horizon=horizon, listed=listed))
+    spec = model_pb2.AgentSpec(cmdp=cmdp, **fields)
     if fallback:
         policy = model_pb2.Policy(horizon=horizon, num_states=4, actions=[1] * (4 * horizon))
         spec.fallback_policy.CopyFrom(policy)

@@ -43,7 +43,7 @@ class Comparison:
         assert started.episode == number == self.run.episode
         assert np.array_equal(policy, self.run._draft.policy)
         assert list(started.dual_variables) == self.run.dual_variables.tolist()
-        evaluate_policy(self.run.world.p, self.run.world.signals, policy, self._values)
+        evaluate_policy(self.run.world.p, self.run.world.next_states, self.run.world.signals, policy, self._values)
         enter(self.ledger, self.run._learner.problem, self._values, self.run.world.best_reward)
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(self.ledger, self.run.ledger, strict=True))
 

@@ -306,7 +306,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         for place, times in self.counts.items():
             expected[0][place] = times
         assert np.array_equal(counts, expected)
-        settled = settle(self.state)
+        settled = settle(self.learner.spec, self.state)
         assert np.array_equal(record.state.dual_variables, settled.dual_variables)
         assert np.array_equal(record.state.signal_sums, settled.signal_sums)
         assert record.state.episode == self.episode

@@ -195,6 +195,15 @@ def test_limits_of_the_server(make_wire: Callable[..., Any], make_spec: Spec, re
         assert not create(wire, "c", spec=make_spec()).existed
 
 
+def test_listed_next_states_count_as_what_is_kept_of_them(
+    make_wire: Callable[..., Any], make_spec: Spec, refusal: Refuse
+) -> None:
+    """Three of four next states listed: 36 entries in place of 48."""
+    with EmbeddedServer(limits={"max_table_entries": 36}) as server, make_wire(server.target) as wire:
+        assert refusal(lambda: create(wire, "all", spec=make_spec())).fields == ["spec.num_states"]
+        assert not create(wire, "listed", spec=make_spec(listed=True)).existed
+
+
 def test_agents_come_in_pages(make_wire: Callable[..., Any], refusal: Refuse) -> None:
     """By name; the last page has no token; every agent exactly once."""
     with EmbeddedServer() as server, make_wire(server.target) as wire:
@@ -419,10 +428,10 @@ def imported(wire: Any, agent: str, data: bytes, digest: bytes, chunk: int = 100
     return wire.admin.ImportAgent(requests()).status
 
 
-@pytest.mark.parametrize("learned", [False, True])
-def test_an_agent_travels(wire: Any, make_spec: Spec, transition: See, learned: bool) -> None:
+@pytest.mark.parametrize("kind", [{}, {"learned": True}, {"listed": True}])
+def test_an_agent_travels(wire: Any, make_spec: Spec, transition: See, kind: dict[str, bool]) -> None:
     """Exported and imported: the same digest, the open episode goes on, and the same actions ever after."""
-    agent = wire.create(make_spec(learned=learned))
+    agent = wire.create(make_spec(**kind))
     moved = transition(0, 1, 0, reward=0.25, costs=[0.5, 0.5])
     for _ in range(3):
         wire.report_episode(agent, wire.start(agent).episode, *[moved] * 3)

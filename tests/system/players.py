@@ -187,7 +187,7 @@ def uninterrupted(new_environment: NewEnvironment, seed: int, episodes: int) -> 
             memory = learner.observe(memory, Transition(step, state, action, seen.next_state, seen.reward, seen.costs))
             state, reward = seen.next_state, reward + seen.reward
         books.rewards.append(reward)
-    books.counts += settle(memory).transition_counts
+    books.counts += settle(environment.spec, memory).transition_counts
     return books
 
 

@@ -15,14 +15,14 @@ def value_of(name: str, policy: np.ndarray) -> np.ndarray:
     """[1+M]: the values of a deterministic policy [H, S] from the start."""
     spec, p = preset(name), scenario_named(name).transitions_for(1)
     values = np.empty((2, spec.num_states))
-    evaluate_policy(p, spec.signals, policy.astype(np.int32), values)
+    evaluate_policy(p, spec.next_states, spec.signals, policy.astype(np.int32), values)
     return values @ spec.initial_distribution
 
 
 def best_unconstrained(name: str) -> np.ndarray:
     spec, p = preset(name), scenario_named(name).transitions_for(1)
     policy, values = np.empty((spec.horizon, spec.num_states), np.int32), np.empty((2, spec.num_states))
-    plan_policy(p, spec.signals, np.array([1.0, 0.0]), spec.available_actions, policy, values)
+    plan_policy(p, spec.next_states, spec.signals, np.array([1.0, 0.0]), spec.available_actions, policy, values)
     return values @ spec.initial_distribution
 
 

@@ -56,10 +56,12 @@ def run(
     for k in range(first, last + 1):
         restart(generator, words, seed, k, POSTERIOR)
         draw_kernel(generator, prior, counts.transitions, p)
-        feasible, _ = solve_cmdp(p, world.signals, problem.available, problem.initial, problem.tau[0], policy)
+        feasible, _ = solve_cmdp(
+            p, world.next_states, world.signals, problem.available, problem.initial, problem.tau[0], policy
+        )
         if not feasible:
-            solve_cmdp(p, world.signals, problem.available, problem.initial, UNCONSTRAINED, policy)
-        evaluate_randomised(world.p, world.signals, policy, values)
+            solve_cmdp(p, world.next_states, world.signals, problem.available, problem.initial, UNCONSTRAINED, policy)
+        evaluate_randomised(world.p, world.next_states, world.signals, policy, values)
         enter(ledger, problem, values, world.best_reward)
         restart(environment, environment_words, seed, k, ENVIRONMENT)
         play_randomised(environment, world, policy, states, actions)

@@ -113,7 +113,7 @@ def run(
                 feasible = True
         if not feasible:
             policy[:] = manner.safe_policy
-        evaluate_randomised(world.p, world.signals, policy, values)
+        evaluate_randomised(world.p, world.next_states, world.signals, policy, values)
         enter(ledger, problem, values, world.best_reward)
         restart(environment, words, seed, k, ENVIRONMENT)
         play_randomised(environment, world, policy, states, actions)

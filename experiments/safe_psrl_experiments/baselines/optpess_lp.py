@@ -84,11 +84,11 @@ def run(
     states, actions = np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64)
     for k in range(first, last + 1):
         bend(world, counts, bonuses, signals)
-        evaluate_randomised(counts.mean, signals, safe, values)
+        evaluate_randomised(counts.mean, world.next_states, signals, safe, values)
         policy[:] = safe
         if dot(problem.initial, values[1]) < (problem.tau[0] + problem.c0[0]) / 2.0:
-            solve_cmdp(counts.mean, signals, problem.available, problem.initial, problem.tau[0], policy)
-        evaluate_randomised(world.p, world.signals, policy, values)
+            solve_cmdp(counts.mean, world.next_states, signals, problem.available, problem.initial, problem.tau[0], policy)
+        evaluate_randomised(world.p, world.next_states, world.signals, policy, values)
         enter(ledger, problem, values, world.best_reward)
         restart(environment, words, seed, k, ENVIRONMENT)
         play_randomised(environment, world, policy, states, actions)

@@ -22,6 +22,8 @@ class BaselineRun:
     def __init__(self, name: str, spec: CmdpSpec, transitions: Floats, seed: int) -> None:
         if spec.num_constraints != 1 or spec.learns_signals:
             raise SpecError("algorithm", name, "is defined for one constraint with known reward and cost only")
+        if spec.lists_next_states:
+            raise SpecError("algorithm", name, "keeps tables over all next states; give `support` in place of `next_states`")
         self.episode = 0
         self.seed = seed
         self.problem: Problem = problem_of(spec, SafePsrlOptions())

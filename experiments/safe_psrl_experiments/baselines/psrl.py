@@ -48,8 +48,8 @@ def run(
     for k in range(first, last + 1):
         restart(generator, words, seed, k, POSTERIOR)
         draw_kernel(generator, problem.prior, memory.counts, draft.p)
-        plan_policy(draft.p, world.signals, weights, problem.available, draft.policy, draft.values)
-        evaluate_policy(world.p, world.signals, draft.policy, values)
+        plan_policy(draft.p, world.next_states, world.signals, weights, problem.available, draft.policy, draft.values)
+        evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
         enter(ledger, problem, values, world.best_reward)
         restart(environment, environment_words, seed, k, ENVIRONMENT)
         play_episode(environment, world, draft.policy, memory)

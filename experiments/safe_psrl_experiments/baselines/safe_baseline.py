@@ -16,7 +16,9 @@ class SafeBaselineRun(BaselineRun):
     def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int) -> None:
         super().__init__("safe-baseline", spec, transitions, seed)
         self._values = np.empty((2, spec.num_states))
-        evaluate_randomised(self.world.p, self.world.signals, safe_policy(spec, transitions), self._values)
+        evaluate_randomised(
+            self.world.p, self.world.next_states, self.world.signals, safe_policy(spec, transitions), self._values
+        )
 
     def advance(self, episodes: int) -> None:
         first, last = self.next_span(episodes)

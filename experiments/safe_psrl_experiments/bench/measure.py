@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
 
 @dataclass(frozen=True)
 class Result:
-    """A figure against its limit. `ratio` is value / limit; `bar` says what it must keep, or is None for information."""
+    """A figure against its limit. `ratio` is value / limit; `bar` says what it must keep, or is None for information.
+
+    `times` and `limit_times` are what the two are the medians of, where they were kept.
+    """
 
     name: str
     value: float
@@ -19,32 +22,45 @@ class Result:
     ratio: float
     bar: str | None
     ok: bool
+    times: tuple[float, ...] = ()
+    limit_times: tuple[float, ...] = ()
 
 
-def judged(
-    name: str,
-    value: float,
-    limit: float,
-    limit_name: str,
-    unit: str = "us",
-    bar: tuple[Literal["<=", ">="], float] | None = None,
-) -> Result:
+Bar = tuple[Literal["<=", ">="], float]
+
+
+def judged(name: str, value: float, limit: float, limit_name: str, unit: str = "us", bar: Bar | None = None) -> Result:
     """A figure with its ratio to `limit`, which must be at most or at least the number of `bar`."""
     ratio = value / limit
     ok = bar is None or (ratio <= bar[1] if bar[0] == "<=" else ratio >= bar[1])
     return Result(name, value, unit, limit, limit_name, ratio, f"{bar[0]} {bar[1]:g}" if bar else None, ok)
 
 
+def judged_times(
+    name: str, times: list[float], limit_times: list[float], limit_name: str, unit: str = "us", bar: Bar | None = None
+) -> Result:
+    """The same of medians, with what they are the medians of."""
+    result = judged(name, median(times), median(limit_times), limit_name, unit, bar)
+    return replace(result, times=tuple(times), limit_times=tuple(limit_times))
+
+
 def interleaved(tasks: dict[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, float]:
     """Median microseconds of one repetition. A task is a function and the number of repetitions that one call makes."""
+    return {name: median(times) for name, times in interleaved_times(tasks, rounds).items()}
+
+
+def interleaved_times(
+    tasks: dict[str, tuple[Callable[[], object], int]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """Microseconds of one repetition, round by round."""
     times: dict[str, list[float]] = {name: [] for name in tasks}
     for number in range(rounds + 1):
         for name, (task, repetitions) in tasks.items():
-            began = time.perf_counter()
+            began = clock()
             task()
             if number:  # the first round warms up
-                times[name].append((time.perf_counter() - began) / repetitions * 1e6)
-    return {name: median(values) for name, values in times.items()}
+                times[name].append((clock() - began) / repetitions * 1e6)
+    return times
 
 
 def as_json(results: list[Result]) -> dict[str, Any]:

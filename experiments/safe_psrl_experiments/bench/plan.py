@@ -1,19 +1,22 @@
-"""`bench plan`: planning and drawing larger kernels, against BLAS and numpy's own gamma draws, one core each."""
+"""`bench plan`: planning and drawing larger kernels, against BLAS and numpy's own gamma draws, one core each.
+
+First the two by themselves, then whole starts of episodes, from few states to many (`growth`).
+"""
 
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from safe_psrl.planning import plan_policy
 from safe_psrl.posterior import draw_kernel
-from safe_psrl_experiments.bench.measure import Result, interleaved, judged
+from safe_psrl.support import EVERY_STATE
+from safe_psrl_experiments.bench.growth import bench_growth
+from safe_psrl_experiments.bench.measure import Bar, Result, interleaved, judged
 
 NUM_ACTIONS = 4
 SIZES = ((100, 20), (100, 50), (500, 20), (500, 50))  # states, horizon
 JUDGED = (500, 50)
-Bar = tuple[Literal["<=", ">="], float]
 
 
 def bench_plan(rounds: int = 15, report: Callable[[str], None] = lambda _: None) -> list[Result]:
@@ -21,7 +24,7 @@ def bench_plan(rounds: int = 15, report: Callable[[str], None] = lambda _: None)
     for num_states, horizon in SIZES:
         report(f"S = {num_states}, A = {NUM_ACTIONS}, H = {horizon}")
         results += _bench_size(num_states, horizon, rounds)
-    return results
+    return results + bench_growth(rounds, report)
 
 
 def _bench_size(num_states: int, horizon: int, rounds: int) -> list[Result]:
@@ -42,7 +45,10 @@ def _bench_size(num_states: int, horizon: int, rounds: int) -> list[Result]:
     # Planning and its limit take turns by themselves: draws in between would empty the cache for one of the two alone.
     with threadpool_limits(1):
         times = interleaved(
-            {"plan": (lambda: plan_policy(kernel, signals, weights, available, policy, values), 1), "blas": (multiply, 1)},
+            {
+                "plan": (lambda: plan_policy(kernel, EVERY_STATE, signals, weights, available, policy, values), 1),
+                "blas": (multiply, 1),
+            },
             rounds,
         ) | interleaved(
             {

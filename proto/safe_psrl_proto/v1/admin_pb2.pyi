@@ -550,7 +550,9 @@ class GetPosteriorResponse(_message.Message):
     """Version of the stream that it is at."""
     @_builtins.property
     def transition_counts(self) -> _events_pb2.PackedArray:
-        """Every observed transition once: [1, S, A, S], or [H, S, A, S] if not stationary."""
+        """Every observed transition once: [1, S, A, S], or [H, S, A, S] if not stationary. Of an agent whose specification lists
+        next states, the last axis is that of the list: an entry is of the next state at its place there.
+        """
 
     def __init__(
         self,

@@ -554,7 +554,7 @@ class Snapshot(_message.Message):
 
     @_builtins.property
     def transition_counts(self) -> Global___PackedArray:
-        """Every transition observed so far, [1|H, S, A, S]."""
+        """Every transition observed so far, [1|H, S, A, S]; or [1|H, S, A, width], as the specification lists next states."""
 
     @_builtins.property
     def signal_sums(self) -> Global___PackedArray:

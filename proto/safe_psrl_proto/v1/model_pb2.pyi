@@ -57,6 +57,36 @@ class Table(_message.Message):
 Global___Table: _TypeAlias = Table  # noqa: Y015
 
 @_typing.final
+class IntegerTable(_message.Message):
+    """A table of whole numbers in row-major order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHAPE_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Lengths of the axes, outermost first."""
+
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As many entries as the product of `shape`."""
+
+    def __init__(
+        self,
+        *,
+        shape: _abc.Iterable[_builtins.int] | None = ...,
+        values: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["shape", b"shape", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IntegerTable: _TypeAlias = IntegerTable  # noqa: Y015
+
+@_typing.final
 class Constraint(_message.Message):
     """A limit on the expected cost of an episode."""
 
@@ -114,6 +144,7 @@ class CmdpSpec(_message.Message):
     SUPPORT_FIELD_NUMBER: _builtins.int
     DIRICHLET_PRIOR_FIELD_NUMBER: _builtins.int
     NON_STATIONARY_FIELD_NUMBER: _builtins.int
+    NEXT_STATES_FIELD_NUMBER: _builtins.int
     num_states: _builtins.int
     """At least 1."""
     num_actions: _builtins.int
@@ -150,8 +181,15 @@ class CmdpSpec(_message.Message):
 
     @_builtins.property
     def dirichlet_prior(self) -> Global___Table:
-        """Weight of the Dirichlet prior for each next state of the support: one positive number, or a table of the support's
-        shape. 0.1 if not given.
+        """Weight of the Dirichlet prior for each next state of the support: one positive number, or a table of the shape of
+        `support` or `next_states`. 0.1 if not given.
+        """
+
+    @_builtins.property
+    def next_states(self) -> Global___IntegerTable:
+        """In place of `support`, for large problems: the possible next states as a list for each pair, shape [num_states,
+        num_actions, width], or with [horizon] in front if not stationary. Lists ascend; after its last, a list shorter than
+        `width` has -1. Transition counts then have the shape of this table: an entry is of the next state at its place.
         """
 
     def __init__(
@@ -169,10 +207,11 @@ class CmdpSpec(_message.Message):
         support: Global___Table | None = ...,
         dirichlet_prior: Global___Table | None = ...,
         non_stationary: _builtins.bool = ...,
+        next_states: Global___IntegerTable | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["available_actions", b"available_actions", "dirichlet_prior", b"dirichlet_prior", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "reward", b"reward", "start", b"start", "support", b"support"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["available_actions", b"available_actions", "dirichlet_prior", b"dirichlet_prior", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "next_states", b"next_states", "reward", b"reward", "start", b"start", "support", b"support"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available_actions", b"available_actions", "constraints", b"constraints", "dirichlet_prior", b"dirichlet_prior", "horizon", b"horizon", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "non_stationary", b"non_stationary", "num_actions", b"num_actions", "num_states", b"num_states", "reward", b"reward", "reward_learned", b"reward_learned", "start", b"start", "support", b"support"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available_actions", b"available_actions", "constraints", b"constraints", "dirichlet_prior", b"dirichlet_prior", "horizon", b"horizon", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "next_states", b"next_states", "non_stationary", b"non_stationary", "num_actions", b"num_actions", "num_states", b"num_states", "reward", b"reward", "reward_learned", b"reward_learned", "start", b"start", "support", b"support"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["initial_state", "initial_distribution"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
