@@ -10,6 +10,7 @@ the store was asked for the version, or has taken an append at it.
 import asyncio
 import contextlib
 import gc
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ import numpy as np
 import structlog
 
 from safe_psrl.learner import AgentState, Plan, SafePsrl
+from safe_psrl.streams import open_stream
 from safe_psrl.version import __version__
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agent_record import AgentRecord
@@ -61,6 +63,7 @@ REFRESH_PAUSE = 9  # times what a refresh took: it may have a tenth of the time
 MOST_CONFLICTS = 100  # of one call
 
 log = structlog.get_logger()
+_OWN = threading.local()  # each thread has a stream of random numbers to plan with
 
 
 class Timed(NamedTuple, Generic[Reply]):
@@ -519,7 +522,9 @@ class AgentHost:
 
 def _timed_plan(learner: SafePsrl, state: AgentState) -> "Timed[Plan]":
     began = time.perf_counter()
-    _, plan = learner.start_episode(state)
+    if not hasattr(_OWN, "stream"):
+        _OWN.stream = open_stream()
+    _, plan = learner.start_episode(state, _OWN.stream)
     return Timed(plan, time.perf_counter() - began)
 
 
