@@ -11,6 +11,7 @@ import typer
 from safe_psrl_cli.connection import USER_MISTAKE, leave
 
 if TYPE_CHECKING:
+    from safe_psrl_cli.server_process import ServerProcess
     from safe_psrl_experiments.bench.measure import Result
 
 MISSED = 1
@@ -88,24 +89,29 @@ def grow(
     _run(bench, json_file)
 
 
+@app.command("serve")
+def serve(json_file: JsonFile = None, rounds: Rounds = 7) -> None:
+    """Steps, streams, whole episodes and actions of a service of its own, against a bare echo in the same framework.
+
+    Servers are pinned to the first core, clients to the last. With h2load (nghttp2) installed, GetAction from it too.
+
+    Example: safe-psrl bench serve --json serve.json
+    """
+    from safe_psrl_experiments.bench.serve import bench_serve  # noqa: PLC0415
+
+    _run(lambda report: _with_service(report, lambda service: bench_serve(service, rounds, report)), json_file)
+
+
 @app.command("scrape")
 def scrape(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
     """A scrape of 1,000 agents of a service of its own, and calls with a scrape every second beside them, against without.
 
     Example: safe-psrl bench scrape --json scrape.json
     """
-    from safe_psrl_cli.server_process import ServerProcess  # noqa: PLC0415
     from safe_psrl_experiments.bench.scrape import bench_scrape  # noqa: PLC0415
 
     def bench(report: Callable[[str], None]) -> "list[Result]":
-        with tempfile.TemporaryDirectory(prefix="safe-psrl-bench-") as directory:
-            server = ServerProcess(Path(directory))
-            report("starting a service")
-            try:
-                server.start()
-                return bench_scrape(server.target, server.metrics_url, rounds, report)
-            finally:
-                server.kill()
+        return _with_service(report, lambda server: bench_scrape(server.target, server.metrics_url, rounds, report))
 
     _run(bench, json_file)
 
@@ -128,6 +134,20 @@ def store(
         _run(lambda report: bench_store(address, rounds, report), json_file)
     except Error as error:
         leave(str(error), USER_MISTAKE)
+
+
+def _with_service(report: Callable[[str], None], bench: Callable[["ServerProcess"], "list[Result]"]) -> "list[Result]":
+    """What `bench` measures of a service with an empty store."""
+    from safe_psrl_cli.server_process import ServerProcess  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="safe-psrl-bench-") as directory:
+        server = ServerProcess(Path(directory))
+        report("starting a service")
+        try:
+            server.start()
+            return bench(server)
+        finally:
+            server.kill()
 
 
 def _run(bench: Callable[[Callable[[str], None]], "list[Result]"], json_file: Path | None) -> None:

@@ -1,6 +1,6 @@
 """Load on a service: clients on one event loop, each playing the streaming buffer through one way of the protocol.
 
-Every function makes about `calls` calls and returns the seconds that they took and how many steps (or calls) that were.
+Every function makes about `calls` steps or calls, and returns how many it made and the seconds that they took.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import grpc
 
 from safe_psrl_experiments.bench.echo_server import STREAM, UNARY
-from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
+from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
 
 PRESET: Final = "streaming-buffer"
 HORIZON: Final = 10
@@ -37,9 +37,12 @@ class Target:
         self.control: Any = control_pb2_grpc.ControlServiceStub(channel)  # the stubs' types are those of synchronous calls
         self.admin: Any = admin_pb2_grpc.AdminServiceStub(channel)
 
-    async def create(self, names: Sequence[str], preset: str = PRESET) -> None:
+    async def create(self, names: Sequence[str], spec: model_pb2.AgentSpec | None = None) -> None:
+        """Streaming buffers, unless told otherwise."""
         for name in names:
-            await self.admin.CreateAgent(admin_pb2.CreateAgentRequest(agent=name, preset=preset), timeout=DEADLINE)
+            request = admin_pb2.CreateAgentRequest(agent=name, spec=spec) if spec else None
+            request = request or admin_pb2.CreateAgentRequest(agent=name, preset=PRESET)
+            await self.admin.CreateAgent(request, timeout=DEADLINE)
 
 
 class Echo:
