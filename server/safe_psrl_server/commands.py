@@ -134,15 +134,15 @@ class AgentCommands:
         """The agent, and whether it existed already."""
         _check_name(name)
         full = completed(spec, self.host.limits.episode_timeout_seconds)
-        definition_of(full, self.host.limits.max_table_entries)  # refused before anything is written
+        checked = definition_of(full, self.host.limits.max_table_entries)  # refused before anything is written
 
         def decide(record: AgentRecord) -> "Decision[tuple[AgentRecord, bool]]":
             if record.exists:
-                if record.definition.message != full:
+                if record.definition.message != checked.message:
                     raise AlreadyExistsError(f"agent {name!r} exists with another definition", "AGENT_EXISTS", agent=name)
                 return [], (record, True)
             self.host.check_room()
-            return [self._event(agent_created=events_pb2.AgentCreated(spec=full))], (record, False)
+            return [self._event(agent_created=events_pb2.AgentCreated(spec=checked.message))], (record, False)
 
         return await self.host.decide(name, decide, may_create=True)
 
