@@ -10,6 +10,8 @@ the store was asked for the version, or has taken an append at it.
 import asyncio
 import contextlib
 import gc
+import os
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,6 +58,7 @@ PLANNED_BY = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__v
 INLINE_PLAN = 300_000  # products and draws of a plan that is made without a thread: about a millisecond
 ADAPTIVE_PLANS = 25  # ordinary plans that an adaptive one takes
 INLINE_PLAN_AT_WORST = 10 * INLINE_PLAN  # if every kernel that may be drawn must be
+PLANNERS_NICE = 19
 READS_AT_ONCE = 4  # so that the store reads while agents are made of what it read
 SNAPSHOTS_AT_ONCE = 64  # so that they share commits
 LARGE_TABLE = 100_000  # entries of an agent whose snapshot is made in a thread: a millisecond or more
@@ -124,7 +127,7 @@ class AgentHost:
         self._snapshots = snapshots
         self._refresh_seconds = refresh_seconds
         self._agents: dict[str, Hosted] = {}
-        self._planners = ThreadPoolExecutor(limits.planning_threads, "planner")
+        self._planners = ThreadPoolExecutor(limits.planning_threads, "planner", _give_way)
         self._background: set[asyncio.Task[object]] = set()
 
     # --- life
@@ -518,6 +521,12 @@ class AgentHost:
         self._background.discard(task)
         if not task.cancelled():
             task.exception()  # seen, even if the caller has gone away
+
+
+def _give_way() -> None:
+    """Let this thread run only when nobody who answers calls wants the core. On Linux priorities are of threads."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), PLANNERS_NICE)
 
 
 def _timed_plan(learner: SafePsrl, state: AgentState) -> "Timed[Plan]":

@@ -138,9 +138,9 @@ class Wire:
         return self.control.EndEpisode(control_pb2.EndEpisodeRequest(agent=name, episode=episode, end=end))
 
     def report_episode(
-        self, name: str, episode: int, *transitions: control_pb2.Transition
+        self, name: str, episode: int, *transitions: control_pb2.Transition, **fields: Any
     ) -> control_pb2.ReportEpisodeResponse:
-        request = control_pb2.ReportEpisodeRequest(agent=name, episode=episode, transitions=transitions)
+        request = control_pb2.ReportEpisodeRequest(agent=name, episode=episode, transitions=transitions, **fields)
         return self.control.ReportEpisode(request)
 
 

@@ -532,6 +532,44 @@ def test_a_whole_episode_needs_its_episode(wire: Any, agent: str, refusal: Refus
     assert refusal(lambda: wire.report_episode(agent, 1, transition(0, 1, 0))).reason == "EPISODE_CLOSED"
 
 
+def test_an_episode_and_the_beginning_of_the_next_in_one_call(wire: Any, agent: str, transition: See) -> None:
+    """Equals the two calls one after the other: same plan, same digest. Repeated, it gives the same reply."""
+    twin = wire.create()
+    path = [transition(0, 1, 2), transition(2, 0, 3), transition(3, 2, 1)]
+    for name in (agent, twin):
+        wire.start(name)
+    following = {"state": 1, "with_policy": True, "request_id": "second"}
+    reply = wire.report_episode(agent, 1, *path, next=control_pb2.StartEpisodeRequest(**following))
+    assert (reply.duplicates, reply.episode_done, reply.next.episode) == (0, True, 2)
+    wire.report_episode(twin, 1, *path)
+    assert wire.start(twin, **following) == reply.next
+    assert wire.status(twin).state_digest == wire.status(agent).state_digest
+    again = wire.report_episode(agent, 1, *path, next=control_pb2.StartEpisodeRequest(**following))
+    assert (again.duplicates, again.next) == (3, reply.next)
+    assert wire.status(twin).state_digest == wire.status(agent).state_digest
+
+
+@pytest.mark.parametrize(
+    ("steps", "following", "field"),
+    [
+        (2, {}, ["next"]),
+        (3, {"agent": "another"}, ["next.agent"]),
+        (3, {"state": 2}, ["state"]),
+        (3, {"request_id": "x" * 129}, ["request_id"]),
+    ],
+)
+def test_an_episode_is_not_reported_if_the_next_cannot_begin(
+    wire: Any, agent: str, refusal: Refuse, transition: See, steps: int, following: dict[str, Any], field: list[str]
+) -> None:
+    """Both, or none."""
+    wire.start(agent)
+    before = wire.status(agent)
+    path = [transition(0, 1, 2), transition(2, 0, 3), transition(3, 2, 1)][:steps]
+    asked = control_pb2.StartEpisodeRequest(**following)
+    assert refusal(lambda: wire.report_episode(agent, 1, *path, next=asked)).fields == field
+    assert unchanged(wire, agent, before)
+
+
 # --- EndEpisode
 
 
