@@ -2,7 +2,8 @@
 
 With tables over all next states, drawing and planning is held against what no program can leave out: a gamma draw for each
 entry of the kernel, and a product of the kernel with a vector for each step. Beside it stands the learner's whole step, which
-also counts what the episode before saw and makes its values in Python: a tenth of a millisecond that only small problems feel.
+also counts what the episode before saw, in a copy of the counts, and makes its values in Python: some tenths of a millisecond
+that only small problems feel.
 
 With listed next states, the learner's whole step is held against a second and 500 MB, each size in a process that does nothing
 else.
