@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 import matplotlib as mpl
+
 from soak import QUANTITIES, Plan, Side
 
 mpl.use("Agg")

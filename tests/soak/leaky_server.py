@@ -1,33 +1,26 @@
-"""The service with a leak, for the tests that must notice it.
+"""The service with two leaks, for the test that must notice them: it keeps every report with what belongs to it for ever, and
+leaves a file open after each start of an episode. Called like `safe-psrl`."""
 
-python leaky_server.py memory|descriptors|latency serve …: `memory` keeps every report for ever, `descriptors` leaves a file
-open after each episode's start, `latency` looks through all earlier reports at each one.
-"""
-
-import sys
-import time
-from pathlib import Path
+import os
 from typing import Any
 
 from safe_psrl_cli.main import main
 from safe_psrl_server.commands import AgentCommands
 
+BUFFER = 20_000  # bytes that are kept with a report
+
 kept: list[Any] = []
 
 
-def make_leaky(kind: str) -> None:
+def make_leaky() -> None:
     report, start = AgentCommands.report, AgentCommands.start_episode
 
     async def reporting(commands: AgentCommands, request: Any, **how: Any) -> Any:
-        if kind != "descriptors":
-            kept.append(request)
-        if kind == "latency":
-            time.sleep(len(kept) * 1e-6)  # as long as looking through them takes
+        kept.append((request, bytearray(BUFFER)))
         return await report(commands, request, **how)
 
     async def starting(commands: AgentCommands, request: Any) -> Any:
-        if kind == "descriptors":
-            kept.append(Path("/dev/null").open("rb"))
+        kept.append(os.open("/dev/null", os.O_RDONLY))
         return await start(commands, request)
 
     AgentCommands.report = reporting  # type: ignore[method-assign]
@@ -35,6 +28,5 @@ def make_leaky(kind: str) -> None:
 
 
 if __name__ == "__main__":
-    make_leaky(sys.argv[1])
-    sys.argv = ["safe-psrl", *sys.argv[2:]]
+    make_leaky()
     main()

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 HOUR: Final = 3600.0
-RESAMPLES: Final = 200
+RESAMPLES: Final = 100
 BLOCKS: Final = 20  # a life is cut into about so many
-MOST_SAMPLES: Final = 400  # of a life; longer ones are thinned by medians, as pairs grow with the square
+MOST_SAMPLES: Final = 120  # of a life; longer ones are thinned by medians, as pairs grow with the square
 
 Series = tuple[NDArray[np.float64], NDArray[np.float64]]  # seconds, values
 

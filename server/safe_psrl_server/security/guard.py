@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Self
 
-from safe_psrl_server.errors import PermissionDeniedError, ServiceError, UnavailableError
-from safe_psrl_server.interception import Behaviour, Context, Handler, WrappingInterceptor, rebuilt
+from safe_psrl_server.errors import InvalidArgumentError, PermissionDeniedError, ServiceError, UnavailableError
+from safe_psrl_server.interception import Behaviour, Context, Handler, Malformed, WrappingInterceptor, rebuilt, tolerant
 from safe_psrl_server.refusals import Refusals
 from safe_psrl_server.security.authentication import Authentication
 from safe_psrl_server.security.caller import Caller, call_for, require
@@ -36,7 +36,9 @@ class Guard(WrappingInterceptor):
 
     def wrap(self, method: str, handler: Handler) -> Handler:
         guarded = _Method(self, self._rule(method), bool(handler.request_streaming))
-        return rebuilt(handler, guarded.single, guarded.streamed)
+        if guarded.is_public and handler.request_streaming:  # open reflection, whose messages the guard does not see
+            return rebuilt(handler, guarded.single, guarded.streamed)
+        return rebuilt(handler, guarded.single, guarded.streamed, tolerant(handler.request_deserializer))
 
     def _rule(self, name: str) -> Rule | None:
         rule = RULES.get(name)
@@ -60,6 +62,7 @@ class _Method:
     def single(self, inner: Behaviour) -> Behaviour:
         async def call(request: Any, context: Context) -> Any:
             if self.is_public:
+                await self._refuse_malformed(request, context)
                 return await inner(request, context)
             who, identity = await self._admitted(request, context)
             try:
@@ -73,6 +76,7 @@ class _Method:
     def streamed(self, inner: Behaviour) -> Behaviour:
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
             if self.is_public:
+                await self._refuse_malformed(request, context)
                 async with aclosing(inner(request, context)) as responses:
                     async for response in responses:
                         yield response
@@ -94,11 +98,18 @@ class _Method:
             who = self._guard.authentication.caller(context)
             identity = who.identity
             self._guard.accounts.check_rate(identity)
+            _check_form(request)
             self._check(identity, request)
         except ServiceError as error:
             await self._guard.refusals.abort(context, error)
         call_for(who)
         return who, identity
+
+    async def _refuse_malformed(self, request: Any, context: Context) -> None:
+        try:
+            _check_form(request)
+        except ServiceError as error:
+            await self._guard.refusals.abort(context, error)
 
     def _check(self, identity: Identity, request: Any) -> None:
         if self._rule is None:
@@ -133,4 +144,10 @@ class _Requests:
             raise UnavailableError(f"nothing came for {idle:g} s; open another stream", "STREAM_IDLE") from None
         while (seconds := self._guard.accounts.wait(self._who.identity)) > 0:  # noqa: ASYNC110  # only time helps
             await asyncio.sleep(seconds)
+        _check_form(request)
         return request
+
+
+def _check_form(request: Any) -> None:
+    if isinstance(request, Malformed):
+        raise InvalidArgumentError("request", f"cannot be read: {request.problem}", "MALFORMED_REQUEST")
