@@ -174,7 +174,7 @@ class _Complaints(logging.Handler):
 
 async def replay(inputs: Sequence[Input], directory: Path) -> str:
     """What comes of `inputs` on a fresh server: the finding, or nothing."""
-    async with Ground(LANES, directory) as ground:
+    async with Ground(max((given.lane + 1 for given in inputs), default=0), directory) as ground:
         for given in inputs:
             judge = Judge(ground, given.lane)
             try:

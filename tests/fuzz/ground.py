@@ -15,6 +15,7 @@ from plausible import small_specs
 
 from safe_psrl.documents import parse_document, spec_from_document
 from safe_psrl.errors import SpecError
+from safe_psrl.spec import CmdpSpec
 from safe_psrl_client.documents import parse_document as client_parse
 from safe_psrl_client.documents import spec_from_document as client_spec
 from safe_psrl_client.errors import InvalidDocumentError
@@ -191,13 +192,8 @@ class Ground:
 
     async def _send_document(self, given: Input) -> Answer:
         """What the server's configuration, the command and the client make of a text; then CreateAgent."""
-        text, kind = given.messages[0].decode("utf-8", "replace"), given.method
         try:
-            with contextlib.suppress(InvalidDocumentError):
-                client_spec(client_parse(text, kind))
-            document = parse_document(text, kind)
-            document.pop("transitions", None)
-            spec = spec_from_document(document)
+            spec = await asyncio.to_thread(_read_document, given.messages[0].decode("utf-8", "replace"), given.method)
         except SpecError as error:
             return Answer(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:200], "SPEC")
         except Exception as error:  # noqa: BLE001  # the finding
@@ -224,6 +220,14 @@ async def _exchange(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter
     finally:
         writer.close()
     return b"".join(parts)
+
+
+def _read_document(text: str, kind: str) -> CmdpSpec:
+    with contextlib.suppress(InvalidDocumentError):
+        client_spec(client_parse(text, kind))
+    document = parse_document(text, kind)
+    document.pop("transitions", None)
+    return spec_from_document(document)
 
 
 def _reason(error: grpc.RpcError) -> str:

@@ -74,7 +74,7 @@ class TimedTwoCallPlayer(_Timed, TwoCallPlayer):
 
 
 class TimedAgent:
-    """An agent of the client library whose steps are timed and paced."""
+    """An agent of the client library that is paced, and timed wherever it calls the server."""
 
     def __init__(self, agent: RemoteAgent, latencies: Latencies, pace: Pace) -> None:
         self._agent = agent
@@ -86,8 +86,14 @@ class TimedAgent:
 
     def step(self, *seen: Any) -> int | None:
         self._pace.wait()
+        if self._agent.mode == "local":  # played here
+            return self._agent.step(*seen)
         with self._latencies.timed():
             return self._agent.step(*seen)
+
+    def finish(self) -> None:
+        with self._latencies.timed():
+            self._agent.finish()
 
 
 class Load:
