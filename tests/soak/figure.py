@@ -20,11 +20,12 @@ TITLES: Final = {
     "p99": "99th percentile, ms",
     "database": "database, MB",
     "log": "write-ahead log, MB",
+    "machine": "a fixed piece of work on this machine, ms",
 }
 
 
 def draw(sides: list[Side], plan: Plan, path: Path) -> None:
-    figure, axes = plt.subplots(4, 2, figsize=(11, 10), sharex=True, layout="constrained")
+    figure, axes = plt.subplots(5, 2, figsize=(11, 12), sharex=True, layout="constrained")
     panels = axes.ravel()
     slopes = sides[0].slopes(plan.warm_up)
     for panel, quantity in zip(panels, QUANTITIES, strict=False):
@@ -38,7 +39,7 @@ def draw(sides: list[Side], plan: Plan, path: Path) -> None:
         panel.set_title(
             f"{TITLES[quantity]}: {found.per_hour:+.3g} an hour [{found.low:+.2g}, {found.high:+.2g}]", fontsize=9, loc="left"
         )
-        if quantity in {"p50", "p99"}:
+        if quantity in {"p50", "p99", "machine"}:
             panel.set_yscale("log")
         else:
             panel.set_ylim(bottom=0)
@@ -53,6 +54,7 @@ def draw(sides: list[Side], plan: Plan, path: Path) -> None:
         )
     last.set_title("timed calls a second", fontsize=9, loc="left")
     last.set_ylim(bottom=0)
+    panels[-1].set_axis_off()
     for panel in axes[-1]:
         panel.set_xlabel("minutes")
     handles, labels = panels[0].get_legend_handles_labels()

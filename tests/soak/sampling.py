@@ -1,5 +1,6 @@
 """What a running server takes, looked at once a second from outside."""
 
+import hashlib
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from server_process import ServerProcess
 from safe_psrl_server.store.sqlite import FILE
 
 INTERVAL: Final = 1.0
+WORK: Final = bytes(1_000_000)
 
 
 class Sample(NamedTuple):
@@ -29,10 +31,7 @@ class Sample(NamedTuple):
     calls: float  # that were acknowledged
     database: float
     log: float  # the write-ahead log
-
-    @property
-    def as_row(self) -> tuple[float, ...]:
-        return tuple(map(float, self))
+    machine: float  # ms that a fixed piece of work takes here, whatever the server does
 
 
 class Latencies:
@@ -121,5 +120,12 @@ class Sampler:
                 calls=len(taken),
                 database=database.stat().st_size / 1e6,
                 log=Path(f"{database}-wal").stat().st_size / 1e6,
+                machine=_machine_ms(),
             )
         )
+
+
+def _machine_ms() -> float:
+    began = time.perf_counter()
+    hashlib.sha256(WORK)
+    return (time.perf_counter() - began) * 1000

@@ -26,6 +26,7 @@ QUANTITIES: Final = {  # unit of a slope is this an hour
     "p99": "ms",
     "database": "MB",
     "log": "MB",
+    "machine": "ms",
 }
 SETTINGS: Final = """
 [snapshots]
@@ -56,7 +57,7 @@ class Flat:
     memory: float = 4.0  # MB
     descriptors: float = 0.5
     threads: float = 0.5
-    latency: float = 0.3  # of the level, for the median; twice that for the 99th percentile
+    latency: float = 0.3  # of the level, beyond what the machine itself grew slower by; twice that for the 99th percentile
     files: float = 4.0  # MB, of the database and of its log
 
 
@@ -109,12 +110,13 @@ def run(new_server: NewServer, plan: Plan, scratch: Path, on_minute: Callable[[s
 def complaints(sides: list[Side], plan: Plan, flat: Flat) -> list[str]:
     """What is not flat. A slope counts if all of its interval is above the limit: noise alone is no growth."""
     steady = sides[0].slopes(plan.warm_up)
+    machine = max(0.0, steady["machine"].high / steady["machine"].level)
     limits = {
         "memory": flat.memory,
         "descriptors": flat.descriptors,
         "threads": flat.threads,
-        "p50": flat.latency * steady["p50"].level,
-        "p99": 2 * flat.latency * steady["p99"].level,
+        "p50": (flat.latency + machine) * steady["p50"].level,
+        "p99": (2 * flat.latency + machine) * steady["p99"].level,
         "database": flat.files,
         "log": flat.files,
     }

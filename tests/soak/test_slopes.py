@@ -48,6 +48,7 @@ class Samples:
 
     def __init__(self, **growth: float) -> None:
         levels = {"memory": 260.0, "descriptors": 29.0, "threads": 14.0, "p50": 2.4, "p99": 10.0, "database": 1.0, "log": 4.1}
+        levels["machine"] = 0.5
         noises = {"memory": 0.3, "p50": 0.3, "p99": 5.0}
         columns = {
             name: level + growth.get(name, 0.0) * SECONDS / HOUR + noise(noises.get(name, 0.0), len(name))
@@ -80,6 +81,10 @@ def test_an_hour_that_is_flat_is_taken_for_flat() -> None:
 )
 def test_an_hour_that_is_not_is_not(quantity: str, growth: float) -> None:
     assert complaints_about(**{quantity: growth}) == [quantity]
+
+
+def test_latency_that_grows_as_the_machine_grows_busy_is_the_machines() -> None:
+    assert complaints_about(p50=2.0, p99=10.0, machine=0.5) == []
 
 
 def test_files_of_a_killed_server_must_not_pile_up() -> None:
