@@ -12,7 +12,7 @@ from safe_psrl_server.status import CODES
 # Nothing is damaged and the server is up: what would say otherwise is a finding, as are INTERNAL and UNKNOWN.
 DOCUMENTED: Final = set(CODES.values()) - {grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNAVAILABLE}
 DOCUMENTED_BY_NUMBER: Final = {code.value[0] for code in DOCUMENTED}
-WITHOUT_DETAILS: Final = {grpc.StatusCode.RESOURCE_EXHAUSTED}  # a message that gRPC itself finds too large
+TOO_LARGE: Final = "larger than max"  # than limits.max_message_bytes, as gRPC itself says it
 SLOW_SECONDS: Final = 45.0  # of a machine that may have much else to do
 VERIFY_EVERY: Final = 5  # accepted requests: what once differs goes on to differ
 MOST_DRAWS: Final = 1000  # kernels an episode of a guest that is asked to plan; more only take longer
@@ -58,7 +58,7 @@ class Judge:
         if answer.code is not OK:
             if answer.code not in DOCUMENTED:
                 raise FindingError(f"answered {answer.code.name}: {answer.text[:300]}")
-            if not answer.reason and answer.code not in WITHOUT_DETAILS:
+            if not answer.reason and TOO_LARGE not in answer.text:
                 raise FindingError(f"answered {answer.code.name} without a reason: {answer.text[:300]}")
         if answer.seconds > SLOW_SECONDS:
             raise FindingError(f"took {answer.seconds:.1f} s")
