@@ -5,7 +5,7 @@ from pathlib import Path
 
 import ground
 import pytest
-from careless import MISTAKES, Mistake
+from careless import MISTAKES, Mistake, asleep
 from generation import WEIGHTS
 from inputs import METHODS, Input, load, save
 from server_process import show
@@ -46,7 +46,8 @@ def test_a_careless_server_is_found_out(mistake: Mistake, monkeypatch: pytest.Mo
     """Within a few thousand inputs; and the file that is kept shows it again."""
     mistake(monkeypatch)
     monkeypatch.setattr(fuzz, "MOST_FINDINGS", 1)
-    monkeypatch.setattr(ground, "CALL_SECONDS", 2.0)
+    if mistake is asleep:
+        monkeypatch.setattr(ground, "CALL_SECONDS", 3.0)
     report = fuzz.run(seed=1, inputs=6000)
     assert report.findings, f"{mistake.__doc__} But nothing was found in {report.inputs} inputs."
     finding = report.findings[0]
