@@ -8,7 +8,7 @@ OUT    ?= demo-results
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup proto format lint types contracts generated pytest lock audit deploy-check clean
+.PHONY: help demo test test-fuzz test-soak setup proto format lint types contracts generated pytest lock audit deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +17,17 @@ demo: setup ## Run the service, learn through it, kill it half way, and see that
 	$(BIN)/safe-psrl demo --out $(OUT)
 
 test: setup lint types contracts generated pytest ## Run every check: ruff, mypy, import contracts, generated code, pytest
+
+FUZZ_INPUTS ?= 100000
+FUZZ_SEED   ?= 1
+
+test-fuzz: setup ## Send FUZZ_INPUTS inputs (100000) of FUZZ_SEED to every door of the server: some minutes
+	$(BIN)/python tests/fuzz/fuzz.py --inputs $(FUZZ_INPUTS) --seed $(FUZZ_SEED)
+
+SOAK_MINUTES ?= 60
+
+test-soak: setup ## Mixed load with kills for SOAK_MINUTES (60): memory, files and latency must be flat; draws soak.png
+	SOAK_MINUTES=$(SOAK_MINUTES) $(BIN)/pytest -n 0 -s -rP tests/soak/test_soak.py -k an_hour
 
 setup: $(VENV)/.installed $(VENV)/.kernels ## Create the virtual environment and install the locked dependencies
 

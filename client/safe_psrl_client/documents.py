@@ -51,7 +51,7 @@ def parse_document(text: str, kind: str) -> dict[str, Any]:
     """`text` in `kind` ("toml" or "json") as a dictionary."""
     try:
         document = json.loads(text) if kind == "json" else tomllib.loads(text)
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # both parsers' own errors are ValueErrors, as is a number of too many digits
         raise InvalidDocumentError(f"this {kind} document cannot be read: {error}") from None
     if not isinstance(document, dict):
         raise InvalidDocumentError(f"this {kind} document must be a table of fields")

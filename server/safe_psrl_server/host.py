@@ -42,7 +42,7 @@ from safe_psrl_server.folding import apply_all, attach, folded, parsed
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.policies import is_large, stored
 from safe_psrl_server.promises import Decide, Made, Promise, Reply, given
-from safe_psrl_server.snapshot import snapshot_of
+from safe_psrl_server.snapshot import restored, snapshot_of
 from safe_psrl_server.store import (
     NO_POLICIES,
     DamagedStreamError,
@@ -280,6 +280,8 @@ class AgentHost:
             agent.snapshot_version, agent.snapshot_seconds = record.version, time.monotonic()
             agent.unsaved_since_micros, agent.was_changed_here = None, False
             self.meter.snapshot_stored(len(data))
+            if not record.exists:  # of a deleted agent only the name is kept; the tables go with whoever still reads the record
+                agent.record = restored(name, data)
 
     async def verify(self, name: str) -> Verification:
         """Fold what is stored of an agent, and compare it with what is served."""

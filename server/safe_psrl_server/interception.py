@@ -4,6 +4,7 @@ gRPC's own interceptors are asked anew at every call, which costs a tenth of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import grpc
@@ -12,6 +13,27 @@ Behaviour = Any  # what a handler calls: a coroutine function, or an async gener
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 Handler = Any  # grpc.RpcMethodHandler, whose attributes the stubs leave out
 Wrap = Callable[[Behaviour], Behaviour]
+Deserializer = Callable[[bytes], Any]
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """Stands where a request would be whose bytes are no message. gRPC itself would answer such a call with UNKNOWN, and end
+    a stream as if all were well."""
+
+    problem: str
+
+
+def tolerant(deserialize: Deserializer) -> Deserializer:
+    """The same, but what cannot be read becomes `Malformed`."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except Exception as error:  # noqa: BLE001  # protobuf raises a type of its own for every implementation
+            return Malformed(str(error))
+
+    return read
 
 
 class Wrapper(Protocol):
@@ -59,7 +81,7 @@ class WrappedHandlers(grpc.GenericRpcHandler):
         return handler
 
 
-def rebuilt(handler: Handler, single: Wrap, streamed: Wrap) -> Handler:
+def rebuilt(handler: Handler, single: Wrap, streamed: Wrap, deserialize: Deserializer | None = None) -> Handler:
     """A handler of the same type around `handler`'s behaviour: `single` if it has one reply, `streamed` if many."""
     make, inner = {
         (False, False): (grpc.unary_unary_rpc_method_handler, handler.unary_unary),
@@ -68,4 +90,4 @@ def rebuilt(handler: Handler, single: Wrap, streamed: Wrap) -> Handler:
         (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
     }[handler.request_streaming, handler.response_streaming]
     behaviour = (streamed if handler.response_streaming else single)(inner)
-    return make(behaviour, handler.request_deserializer, handler.response_serializer)
+    return make(behaviour, deserialize or handler.request_deserializer, handler.response_serializer)

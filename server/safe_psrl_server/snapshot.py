@@ -1,5 +1,7 @@
 """A record as one message, and back: how streams are shortened and agents travel."""
 
+from typing import Final
+
 import numpy as np
 
 from safe_psrl.errors import TransitionError
@@ -8,6 +10,8 @@ from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agent_record import SNAPSHOT_FORMAT, AgentRecord, Episode
 from safe_psrl_server.conversion import pack, transition_from_event
 from safe_psrl_server.policies import strip
+
+MOST: Final = 2**53  # of anything that is counted or summed: more has never happened, and adding to it must not overflow
 
 
 def snapshot_of(record: AgentRecord, *, with_policies: bool = False) -> events_pb2.Snapshot:
@@ -52,15 +56,19 @@ def refuse_nonsense(record: AgentRecord) -> None:
     if not record.exists:
         raise ValueError("it is of an agent that was deleted")
     spec, state, totals = record.definition.spec, record.state, record.totals
-    _require(state.episode >= 0, "its episode is negative")
+    counted = [state.episode, totals.completed_episodes, totals.transitions, totals.overridden_actions, *totals.violations]
+    _require(all(0 <= number <= MOST for number in counted), "its counts are impossible")
     _require(bool(np.isfinite(state.dual_variables).all()), "a dual variable is not finite")
     _require(not (state.dual_variables < 0).any(), "a dual variable is negative")
     counts = state.transition_counts
-    _require(not ((counts < 0) | ((counts > 0) & ~spec.support)).any(), "its transition counts are impossible")
+    _require(
+        not ((counts < 0) | (counts > MOST) | ((counts > 0) & ~spec.support)).any(), "its transition counts are impossible"
+    )
     sums = state.signal_sums
-    _require(bool((state.visits >= 0).all() and (sums >= 0).all() and (sums <= state.visits).all()), "its sums are impossible")
+    _require(not ((state.visits < 0) | (state.visits > MOST)).any(), "its visits are impossible")
+    _require(bool((sums >= 0).all() and (sums <= state.visits).all()), "its sums are impossible")
     sums_of_episodes = [totals.reward, totals.last_reward, *totals.constraint_regret, *totals.constraint_regret_max]
-    _require(bool(np.isfinite([*sums_of_episodes, *totals.last_costs]).all()), "its totals are not finite")
+    _require(bool((np.abs([*sums_of_episodes, *totals.last_costs]) <= MOST).all()), "its totals are not finite, or impossible")
     for per_constraint in (totals.constraint_regret, totals.constraint_regret_max, totals.violations, totals.last_costs):
         _require(len(per_constraint) == spec.num_constraints, "its totals are not one for each constraint")
     _require(list(record.episodes) == sorted(record.episodes), "its episodes are out of order")

@@ -25,6 +25,7 @@ from safe_psrl_server.errors import (
 
 DOMAIN: Final = "safe_psrl"
 DETAILS_KEY: Final = "grpc-status-details-bin"
+MOST_SAID: Final = 500  # bytes of what a status repeats of the request: clients take a few kilobytes of details, all in all
 
 CODES: Final[Mapping[type[ServiceError], grpc.StatusCode]] = {
     InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -51,28 +52,28 @@ def code_of(error: ServiceError) -> grpc.StatusCode:
 def call_status(error: ServiceError) -> control_pb2.CallStatus:
     """For one message of a stream."""
     return control_pb2.CallStatus(
-        code=code_of(error).value[0], message=str(error), reason=error.reason, metadata=dict(error.metadata)
+        code=code_of(error).value[0], message=_short(str(error)), reason=error.reason, metadata=_metadata(error)
     )
 
 
 def rich_status(error: ServiceError) -> status_pb2.Status:
     """`google.rpc.Status` with `ErrorInfo`, and what else the error is about."""
-    details = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=dict(error.metadata))]
+    details = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=_metadata(error))]
     packed = [_packed(detail) for detail in details]
     if isinstance(error, InvalidArgumentError):
-        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.description)
+        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=_short(error.description))
         packed.append(_packed(error_details_pb2.BadRequest(field_violations=[violation])))
     if isinstance(error, LimitExceededError) and error.retry_seconds is not None:
         delay = duration_pb2.Duration()
         delay.FromNanoseconds(int(error.retry_seconds * 1e9))
         packed.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
-    return status_pb2.Status(code=code_of(error).value[0], message=str(error), details=packed)
+    return status_pb2.Status(code=code_of(error).value[0], message=_short(str(error)), details=packed)
 
 
 async def abort(context: "grpc.aio.ServicerContext[object, object]", error: ServiceError) -> NoReturn:
     """End the call with `error`. Raises, so that nothing after it runs."""
     trailer = ((DETAILS_KEY, rich_status(error).SerializeToString()),)
-    await context.abort(code_of(error), str(error), trailer)
+    await context.abort(code_of(error), _short(str(error)), trailer)
     raise AssertionError("abort returns to nobody")
 
 
@@ -80,3 +81,12 @@ def _packed(message: "error_details_pb2.ErrorInfo | error_details_pb2.BadRequest
     packed = any_pb2.Any()
     packed.Pack(message)
     return packed
+
+
+def _metadata(error: ServiceError) -> dict[str, str]:
+    return {key: _short(value) for key, value in error.metadata.items()}
+
+
+def _short(text: str) -> str:
+    data = text.encode()
+    return text if len(data) <= MOST_SAID else data[:MOST_SAID].decode(errors="ignore") + "…"

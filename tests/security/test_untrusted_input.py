@@ -177,6 +177,18 @@ def _large_shape(snapshot: events_pb2.Snapshot) -> None:
     snapshot.transition_counts.shape[:] = [2**62, 2**62]
 
 
+def _no_room_for_a_transition(snapshot: events_pb2.Snapshot) -> None:
+    snapshot.totals.transitions = 2**63 - 1
+
+
+def _no_room_for_an_episode(snapshot: events_pb2.Snapshot) -> None:
+    snapshot.episode = 2**63 - 1
+
+
+def _endless_counts(snapshot: events_pb2.Snapshot) -> None:
+    _fill(snapshot.transition_counts, 2**63 - 1)
+
+
 def _nan_totals(snapshot: events_pb2.Snapshot) -> None:
     snapshot.totals.reward = math.nan
 
@@ -200,7 +212,7 @@ def _long_policy(snapshot: events_pb2.Snapshot) -> None:
 SPOILED = [
     *(_nan_reward, _wild_budget, _large_spec, _wrong_tables, _no_seed, _nan_sums, _more_than_seen, _negative_visits),
     *(_negative_counts, _real_counts, _turned, _large_shape, _nan_totals, _endless_totals, _nan_plan, _wild_policy),
-    _long_policy,
+    *(_long_policy, _no_room_for_a_transition, _no_room_for_an_episode, _endless_counts),
 ]
 
 
@@ -262,3 +274,10 @@ def test_no_name_that_a_client_chose_becomes_a_file_name() -> None:
 def test_a_name_that_looks_like_a_way_out_is_no_name(client: Client, name: str) -> None:
     with pytest.raises(InvalidArgumentError, match="must be 1 to 128 letters"):
         client.create_agent(name, "factored-toy")
+
+
+def test_a_refusal_that_repeats_a_long_name_arrives_all_the_same(client: Client) -> None:
+    """Clients take a few kilobytes of details; more would hide the refusal behind RESOURCE_EXHAUSTED."""
+    for letter in ("x", "\U0001f600"):
+        with pytest.raises(NotFoundError, match=f"there is no agent '{letter * 4}"):
+            client.get_agent(letter * 50_000)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from itertools import chain
 from typing import Final, TypeVar
@@ -34,7 +34,7 @@ class MetricsPage:
 
     def render(self, accept: str) -> tuple[str, bytes]:
         """Content type and body. Raises TimeoutError if the loop does not answer, CancelledError if it has ended."""
-        encode, content_type = choose_encoder(accept)
+        encode, content_type = _encoder(accept)
         if self._loop.is_closed():
             raise CancelledError
         census = asyncio.run_coroutine_threadsafe(self._series.census(), self._loop).result(SCRAPE_SECONDS)
@@ -74,6 +74,14 @@ class MetricsPage:
         for metric in self._host.meter.registry.collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
+
+
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """What `accept` asks for; the usual format if it asks for a version that is none."""
+    try:
+        return choose_encoder(accept)
+    except (TypeError, ValueError):
+        return choose_encoder("")
 
 
 class _Given(Collector):

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Self
 
-from safe_psrl_server.errors import PermissionDeniedError, ServiceError, UnavailableError
-from safe_psrl_server.interception import Behaviour, Context, Handler, Wrapper, rebuilt
+from safe_psrl_server.errors import InvalidArgumentError, PermissionDeniedError, ServiceError, UnavailableError
+from safe_psrl_server.interception import Behaviour, Context, Handler, Malformed, Wrapper, rebuilt, tolerant
 from safe_psrl_server.refusals import Refusals
 from safe_psrl_server.security.authentication import Authentication
 from safe_psrl_server.security.caller import Caller, call_for, require
@@ -35,11 +35,11 @@ class Guard(Wrapper):
         self._open_reflection = open_reflection
 
     def wrap(self, method: str, handler: Handler) -> Handler:
-        rule = self._rule(method)
-        if rule is not None and not handler.request_streaming and self._admits_everybody:
-            return handler
-        guarded = _Method(self, rule, bool(handler.request_streaming))
-        return rebuilt(handler, guarded.single, guarded.streamed)
+        guarded = _Method(self, self._rule(method), bool(handler.request_streaming))
+        if guarded.is_public and handler.request_streaming:  # open reflection, whose messages the guard does not see
+            return rebuilt(handler, guarded.single, guarded.streamed)
+        single = guarded.open if self._admits_everybody and guarded.is_known else guarded.single
+        return rebuilt(handler, single, guarded.streamed, tolerant(handler.request_deserializer))
 
     @property
     def _admits_everybody(self) -> bool:
@@ -68,9 +68,26 @@ class _Method:
     def is_public(self) -> bool:
         return self._rule is not None and self._rule.public
 
+    @property
+    def is_known(self) -> bool:
+        return self._rule is not None
+
+    def open(self, inner: Behaviour) -> Behaviour:
+        """For one request, where everybody is admitted: it must be readable, and that is all."""
+        if self._request_streaming:
+            return self.single(inner)
+
+        async def call(request: Any, context: Context) -> Any:
+            if isinstance(request, Malformed):
+                await self._refuse_malformed(request, context)
+            return await inner(request, context)
+
+        return call
+
     def single(self, inner: Behaviour) -> Behaviour:
         async def call(request: Any, context: Context) -> Any:
             if self.is_public:
+                await self._refuse_malformed(request, context)
                 return await inner(request, context)
             who, identity = await self._admitted(request, context)
             try:
@@ -84,6 +101,7 @@ class _Method:
     def streamed(self, inner: Behaviour) -> Behaviour:
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
             if self.is_public:
+                await self._refuse_malformed(request, context)
                 async with aclosing(inner(request, context)) as responses:
                     async for response in responses:
                         yield response
@@ -105,11 +123,18 @@ class _Method:
             who = self._guard.authentication.caller(context)
             identity = who.identity
             self._guard.accounts.check_rate(identity)
+            _check_form(request)
             self._check(identity, request)
         except ServiceError as error:
             await self._guard.refusals.abort(context, error)
         call_for(who)
         return who, identity
+
+    async def _refuse_malformed(self, request: Any, context: Context) -> None:
+        try:
+            _check_form(request)
+        except ServiceError as error:
+            await self._guard.refusals.abort(context, error)
 
     def _check(self, identity: Identity, request: Any) -> None:
         if self._rule is None:
@@ -155,6 +180,7 @@ class _Requests:
             self._reader = None
         while (seconds := self._guard.accounts.wait(self._who.identity)) > 0:  # noqa: ASYNC110  # only time helps
             await asyncio.sleep(seconds)
+        _check_form(request)
         return request
 
     def _watch(self, seconds: float) -> None:
@@ -176,3 +202,8 @@ def _look_at(requests: "weakref.ref[_Requests]") -> None:
     """A stream that has ended is not kept for its timer's sake."""
     if (still := requests()) is not None:
         still.look()
+
+
+def _check_form(request: Any) -> None:
+    if isinstance(request, Malformed):
+        raise InvalidArgumentError("request", f"cannot be read: {request.problem}", "MALFORMED_REQUEST")

@@ -1,0 +1,102 @@
+"""Servers with one mistake each, for the tests that must notice it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from safe_psrl_server import commands, interception
+from safe_psrl_server.commands import AgentCommands
+from safe_psrl_server.errors import ServiceError
+from safe_psrl_server.security import guard
+
+Mistake = Callable[[pytest.MonkeyPatch], None]
+
+
+def raising(patch: pytest.MonkeyPatch) -> None:
+    """An episode that is not there is looked up as if it were."""
+    end = AgentCommands.end_episode
+
+    async def carelessly(self: AgentCommands, request: Any) -> Any:
+        self.host.record(request.agent).episodes[request.episode]
+        return await end(self, request)
+
+    patch.setattr(AgentCommands, "end_episode", carelessly)
+
+
+def hasty(patch: pytest.MonkeyPatch) -> None:
+    """A report is counted before it is checked."""
+    report = AgentCommands.report
+
+    async def carelessly(self: AgentCommands, request: Any, **how: Any) -> Any:
+        if (agent := self.host._agents.get(request.agent)) is not None and agent.record is not None:
+            agent.record.totals.overridden_actions += 1
+        return await report(self, request, **how)
+
+    patch.setattr(AgentCommands, "report", carelessly)
+
+
+def half(patch: pytest.MonkeyPatch) -> None:
+    """A whole episode is stored step by step until one is wrong."""
+
+    async def carelessly(self: AgentCommands, request: Any) -> Any:
+        done, duplicates = False, 0
+        for step, transition in enumerate(request.transitions):
+
+            def decide(record: Any, step: int = step, transition: Any = transition) -> Any:
+                events, reported = commands.decisions.report(record, request.episode, step, transition, self.host.now_micros())
+                return events, reported
+
+            reported = await self.host.decide(request.agent, decide)
+            done, duplicates = reported.done, duplicates + reported.duplicate
+        return duplicates, done
+
+    patch.setattr(AgentCommands, "report_episode", carelessly)
+
+
+def gullible(patch: pytest.MonkeyPatch) -> None:
+    """An import is not looked at."""
+    patch.setattr(commands, "refuse_nonsense", lambda _record: None)
+
+
+def unread(patch: pytest.MonkeyPatch) -> None:
+    """Bytes that are no message are left to gRPC."""
+    patch.setattr(guard, "tolerant", lambda deserialize: deserialize)
+    assert interception.tolerant is not guard.tolerant
+
+
+def asleep(patch: pytest.MonkeyPatch) -> None:
+    """A refusal takes for ever."""
+    start = AgentCommands.start_episode
+
+    async def carelessly(self: AgentCommands, request: Any) -> Any:
+        try:
+            return await start(self, request)
+        except ServiceError:
+            await asyncio.sleep(3600)
+            raise
+
+    patch.setattr(AgentCommands, "start_episode", carelessly)
+
+
+def busy(patch: pytest.MonkeyPatch) -> None:
+    """Reading changes what is read."""
+    snapshot_of = commands.AgentRecord.digest
+
+    def carelessly(self: Any) -> str:
+        self.totals.last_reward += 1.0
+        return snapshot_of(self)
+
+    patch.setattr(commands.AgentRecord, "digest", carelessly)
+
+
+MISTAKES: Final[dict[Mistake, str]] = {  # and what a finding of each says, as a pattern
+    raising: "answered UNKNOWN",
+    hasty: "changed the state",
+    half: "a refused request changed the state",
+    gullible: "an agent that was let in fails",
+    unread: "DecodeError",
+    asleep: "DEADLINE_EXCEEDED without a reason",
+    busy: "changed|what is stored",
+}

@@ -1,0 +1,258 @@
+"""The server under fire, in this process so that every agent can be compared after every input, behind its real doors."""
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+from inputs import METHODS, Input, Method
+from plausible import small_specs
+
+from safe_psrl.documents import parse_document, spec_from_document
+from safe_psrl.errors import SpecError
+from safe_psrl.spec import CmdpSpec
+from safe_psrl_client.documents import parse_document as client_parse
+from safe_psrl_client.documents import spec_from_document as client_spec
+from safe_psrl_client.errors import InvalidDocumentError
+from safe_psrl_proto.v1 import admin_pb2, control_pb2
+from safe_psrl_server.agent_record import AgentRecord
+from safe_psrl_server.config import load_config
+from safe_psrl_server.conversion import cmdp_to_message
+from safe_psrl_server.errors import ServiceError
+from safe_psrl_server.security.roles import Role
+from safe_psrl_server.security.token_file import create_token
+from safe_psrl_server.server import Server
+from safe_psrl_server.snapshot import snapshot_of
+from safe_psrl_server.status import DETAILS_KEY
+
+CALL_SECONDS: Final = 60.0  # longer than any answer may take
+BYSTANDERS: Final = 3
+OK: Final = grpc.StatusCode.OK
+LIMITS: Final = {
+    "max_table_entries": 20_000,  # more would be made slowly
+    "max_message_bytes": 4 * 2**20,
+    "call_seconds": 30.0,
+    "planning_threads": 8,
+}
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    code: grpc.StatusCode
+    text: str = ""
+    reason: str = ""  # as in ErrorInfo
+    replies: tuple[bytes, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def shape(self) -> str:
+        return f"{self.code.name} {self.reason} {self.text}"
+
+
+class Ground:
+    """A running server with `lanes` agents to aim at, as many guests' names, and agents that nobody speaks of."""
+
+    def __init__(self, lanes: int, directory: Path) -> None:
+        self.lanes = [f"lane-{_spread(number)}" for number in range(lanes)]
+        self.guests = [f"guest-{_spread(number)}" for number in range(lanes)]
+        self.bystanders = [f"bystander-{number}" for number in range(BYSTANDERS)]
+        identities = directory / "identities.toml"
+        self.tokens = {
+            "admin": create_token(identities, "admin", [Role.ADMIN, Role.ACT, Role.READ], ["*"]),
+            "elsewhere": create_token(identities, "elsewhere", [Role.ADMIN, Role.ACT, Role.READ], ["other/*"]),
+        }
+        settings = {"listen": f"unix:{directory}/socket", "metrics": "127.0.0.1:0", "store": "memory:", "drain_seconds": 0.0}
+        security = {"security": {"identities": identities}, "limits": LIMITS}
+        self._socket = f"{directory}/socket"
+        self.server = Server(load_config(None, {}, {**settings, **security}))
+
+    async def __aenter__(self) -> Self:
+        await self.server.start()
+        unlimited = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        self._channel = grpc.aio.insecure_channel(self.server.target, unlimited)
+        self._waiting = grpc.insecure_channel(self.server.target, unlimited)
+        for number, name in enumerate(self.bystanders):
+            await self._create(name, number)
+            await self.call("StartEpisode", control_pb2.StartEpisodeRequest(agent=name, state=0))
+        for lane in range(len(self.lanes)):
+            await self.reset(lane)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._channel.close()
+        self._waiting.close()
+        await self.server.drain()
+
+    # --- looking
+
+    def record(self, name: str) -> AgentRecord | None:
+        """Of an agent that exists."""
+        hosted = self.server.host._agents.get(name)
+        return hosted.record if hosted is not None and hosted.exists else None
+
+    def fingerprint(self, name: str) -> tuple[int, bytes]:
+        """The agent's version, and all that is known of it."""
+        record = self.record(name)
+        return (0, b"") if record is None else (record.version, snapshot_of(record).SerializeToString(deterministic=True))
+
+    def names(self) -> set[str]:
+        return {hosted.name for hosted in self.server.host.hosted()}
+
+    # --- changing
+
+    async def reset(self, lane: int) -> None:
+        """The lane's agent anew, and no guest."""
+        for name in (self.lanes[lane], self.guests[lane]):
+            await self.remove(name)
+        await self._create(self.lanes[lane], lane)
+
+    async def remove(self, name: str) -> None:
+        if self.record(name) is not None:
+            try:
+                await self.server._commands.delete(name)
+            except ServiceError:  # damaged by what was found: as if it had never been
+                self.forget(name)
+        elif name in self.names():
+            self.forget(name)
+
+    def forget(self, name: str) -> None:
+        self.server.host._agents.pop(name, None)
+        self.server._store._streams.pop(name, None)  # type: ignore[attr-defined]  # of the store in memory
+
+    async def _create(self, name: str, number: int) -> None:
+        specs = small_specs()
+        await self.server._commands.create(name, specs[number % len(specs)])
+
+    # --- sending
+
+    async def call(self, method: str, *messages: Any) -> Answer:
+        """A call that makes sense."""
+        path, data = METHODS[method].path, tuple(message.SerializeToString() for message in messages)
+        return await self.send(Input("own", "grpc", 0, data, path))
+
+    async def send(self, given: Input) -> Answer:
+        began = time.perf_counter()
+        send = {"grpc": self._send_call, "http": self._send_http, "wire": self._send_wire, "document": self._send_document}
+        answer = await send[given.door](given)
+        return answer._replace(seconds=time.perf_counter() - began)
+
+    async def _send_call(self, given: Input) -> Answer:
+        method = METHODS[given.method.rpartition("/")[2]]
+        metadata = given.metadata
+        if given.identity:
+            metadata = (("authorization", f"Bearer {self.tokens[given.identity]}"), *metadata)
+        options: dict[str, Any] = {"metadata": metadata, "timeout": CALL_SECONDS}
+        replies: list[bytes] = []
+        try:
+            if method.streams_requests:
+                await asyncio.to_thread(self._send_stream, method, given.messages, options, replies)
+            elif method.streams_responses:
+                call = self._channel.unary_stream(method.path)(given.messages[0], **options)
+                async for reply in call:
+                    replies.append(reply)
+                    if method.name == "WatchAgents":
+                        call.cancel()
+                        break
+            else:
+                replies.append(await self._channel.unary_unary(method.path)(given.messages[0], **options))
+        except grpc.RpcError as error:
+            return Answer(error.code(), error.details() or "", _reason(error), tuple(replies))
+        return Answer(OK, replies=tuple(replies))
+
+    def _send_stream(self, method: Method, messages: Sequence[bytes], options: dict[str, Any], replies: list[bytes]) -> None:
+        """With the client that waits: that of asyncio answers INTERNAL itself where the server ends a stream early."""
+        if method.streams_responses:
+            replies.extend(self._waiting.stream_stream(method.path)(iter(messages), **options))
+        else:
+            replies.append(self._waiting.stream_unary(method.path)(iter(messages), **options))
+
+    async def _send_http(self, given: Input) -> Answer:
+        """The code stands for whether the page can be had by others afterwards."""
+        port = self.server.metrics_port
+        assert port is not None
+        reply = await _exchange(await asyncio.open_connection("127.0.0.1", port), given.messages[0])
+        line = reply.partition(b"\r\n")[0]
+        if line.startswith(b"HTTP/1.0 5") and not line.startswith((b"HTTP/1.0 501", b"HTTP/1.0 505")):
+            return Answer(grpc.StatusCode.INTERNAL, f"HTTP: {line!r}")
+        health = await _exchange(await asyncio.open_connection("127.0.0.1", port), b"GET /healthz HTTP/1.1\r\n\r\n")
+        if not health.endswith(b"ok\n"):
+            return Answer(grpc.StatusCode.UNAVAILABLE, f"/healthz said {health!r}")
+        return Answer(grpc.StatusCode.INVALID_ARGUMENT, line.decode("latin-1"), "HTTP")
+
+    async def _send_wire(self, given: Input) -> Answer:
+        reply = await _exchange(await asyncio.open_unix_connection(self._socket), given.messages[0], seconds=0.02)
+        answer = await self.call("GetAgent", admin_pb2.GetAgentRequest(agent=self.bystanders[0]))
+        return answer if answer.code is not OK else Answer(grpc.StatusCode.INVALID_ARGUMENT, f"{len(reply) > 0}", "WIRE")
+
+    async def _send_document(self, given: Input) -> Answer:
+        """What the server's configuration, the command and the client make of a text; then CreateAgent."""
+        try:
+            spec = await asyncio.to_thread(_read_document, given.messages[0].decode("utf-8", "replace"), given.method)
+        except SpecError as error:
+            return Answer(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:200], "SPEC")
+        except Exception as error:  # noqa: BLE001  # the finding
+            return Answer(grpc.StatusCode.INTERNAL, f"a document raised {type(error).__name__}: {error}"[:300])
+        request = admin_pb2.CreateAgentRequest(agent=self.guests[given.lane])
+        request.spec.cmdp.CopyFrom(cmdp_to_message(spec))
+        return await self.call("CreateAgent", request)
+
+
+async def _exchange(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], data: bytes, seconds: float = 5.0) -> bytes:
+    """What is answered to `data` before the end, or within `seconds`."""
+    reader, writer = connection
+    parts: list[bytes] = []
+    try:
+        async with asyncio.timeout(seconds):
+            writer.write(data)
+            await writer.drain()
+            if writer.can_write_eof():
+                writer.write_eof()
+            while part := await reader.read(65536):
+                parts.append(part)
+    except (OSError, TimeoutError):
+        pass
+    finally:
+        writer.close()
+    return b"".join(parts)
+
+
+def _read_document(text: str, kind: str) -> CmdpSpec:
+    with contextlib.suppress(InvalidDocumentError):
+        client_spec(client_parse(text, kind))
+    document = parse_document(text, kind)
+    document.pop("transitions", None)
+    return spec_from_document(document)
+
+
+def _reason(error: grpc.RpcError) -> str:
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY:
+            info = error_details_pb2.ErrorInfo()
+            for detail in status_pb2.Status.FromString(value).details:  # type: ignore[arg-type]
+                if detail.Unpack(info):
+                    return str(info.reason)
+    return ""
+
+
+def _spread(number: int) -> str:
+    """Names so different that no mutation makes one of another."""
+    return hashlib.sha256(str(number).encode()).hexdigest()[:16]
+
+
+def decoded(given: Input) -> Sequence[Any]:
+    """The messages of a call that can be read at all."""
+    found = []
+    for data in given.messages:
+        request = METHODS[given.method.rpartition("/")[2]].request()
+        try:
+            request.MergeFromString(data)
+        except Exception:  # noqa: BLE001, S112  # protobuf raises a type of its own for every implementation
+            continue
+        found.append(request)
+    return found

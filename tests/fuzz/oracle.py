@@ -1,0 +1,146 @@
+"""What must hold after an input, whatever it was."""
+
+from typing import Final
+
+import grpc
+from ground import OK, Answer, Ground, decoded
+from inputs import READING, Input
+
+from safe_psrl_proto.v1 import admin_pb2, control_pb2
+from safe_psrl_server.status import CODES
+
+# Nothing is damaged and the server is up: what would say otherwise is a finding, as are INTERNAL and UNKNOWN.
+DOCUMENTED: Final = set(CODES.values()) - {grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNAVAILABLE}
+DOCUMENTED_BY_NUMBER: Final = {code.value[0] for code in DOCUMENTED}
+TOO_LARGE: Final = "larger than max"  # than limits.max_message_bytes, as gRPC itself says it
+SLOW_SECONDS: Final = 45.0  # of a machine that may have much else to do
+VERIFY_EVERY: Final = 5  # accepted requests: what once differs goes on to differ
+MOST_DRAWS: Final = 1000  # kernels an episode of a guest that is asked to plan; more only take longer
+
+
+class FindingError(Exception):
+    """Something that must not be."""
+
+
+class Judge:
+    """Of one lane: compares it before and after each input."""
+
+    def __init__(self, ground: Ground, lane: int) -> None:
+        self._ground = ground
+        self._names = ground.lanes[lane], ground.guests[lane]
+        self._before = self._look()
+        self._changes = 0
+
+    def reset(self) -> None:
+        self._before = self._look()
+
+    async def judge(self, given: Input, answer: Answer) -> None:
+        """Raise `FindingError` if the answer is none of those that are documented, or if it is not what happened."""
+        self._check_code(given, answer)
+        before, self._before = self._before, self._look()
+        after = self._before
+        accepted = self._is_accepted(given, answer)
+        if before != after:
+            self._check_change(given, answer, accepted)
+            for (old_version, old), (version, now) in zip(before, after, strict=True):
+                if old != now and version <= old_version and now:
+                    raise FindingError("the state changed without an event")
+        if accepted and given.method.rpartition("/")[2] not in READING:
+            self._changes += 1
+            if self._changes % VERIFY_EVERY == 1:
+                await self._check_kept()
+            await self._try_guests(given)
+
+    def _look(self) -> list[tuple[int, bytes]]:
+        return [self._ground.fingerprint(name) for name in self._names]
+
+    def _check_code(self, given: Input, answer: Answer) -> None:
+        if answer.code is not OK:
+            if answer.code not in DOCUMENTED:
+                raise FindingError(f"answered {answer.code.name}: {answer.text[:300]}")
+            if not answer.reason and TOO_LARGE not in answer.text:
+                raise FindingError(f"answered {answer.code.name} without a reason: {answer.text[:300]}")
+        if answer.seconds > SLOW_SECONDS:
+            raise FindingError(f"took {answer.seconds:.1f} s")
+        if given.kind == "metadata" and not given.identity and answer.code is not grpc.StatusCode.UNAUTHENTICATED:
+            raise FindingError(f"a caller without a valid token was answered {answer.code.name}")
+        if given.method.endswith("/StepStream") and answer.code is OK and len(answer.replies) != len(given.messages):
+            raise FindingError(f"{len(given.messages)} messages of a stream got {len(answer.replies)} replies")
+        for status in _stream_errors(given, answer):
+            if status.code not in DOCUMENTED_BY_NUMBER or not status.reason:
+                raise FindingError(f"a message of a stream was answered {status.code}: {status.message[:300]}")
+
+    def _is_accepted(self, given: Input, answer: Answer) -> bool:
+        if given.method.endswith("/StepStream"):
+            return len(list(_stream_errors(given, answer))) < len(answer.replies)
+        return answer.code is OK
+
+    def _check_change(self, given: Input, answer: Answer, accepted: bool) -> None:
+        name = given.method.rpartition("/")[2]
+        if answer.reason == "CALL_TOO_LONG":
+            return  # it goes on, as it says
+        if not accepted:
+            raise FindingError(f"a refused request changed the state ({answer.code.name} {answer.reason})")
+        if name in READING:
+            raise FindingError("a request that only reads changed the state")
+        if given.identity == "elsewhere":
+            raise FindingError("a caller changed an agent of somebody else")
+
+    async def _check_kept(self) -> None:
+        for name in self._names:
+            if self._ground.record(name) is not None and not (await self._ground.server.host.verify(name)).same:
+                raise FindingError("what is stored is not what is served")
+
+    async def _try_guests(self, given: Input) -> None:
+        """An agent that was let in must be able to live: nothing that it is asked may fail."""
+        guest = self._names[1]
+        if self._ground.record(guest) is not None:
+            await self._try(guest)
+            await self._ground.remove(guest)
+        made = [request.agent for request in decoded(given) if _makes(request)] if given.door == "grpc" else []
+        for name in {*made} - {*self._names}:  # other lanes may have made it too
+            await self._ground.remove(name)
+        self._before = self._look()
+
+    async def _try(self, name: str) -> None:
+        record = self._ground.record(name)
+        assert record is not None
+        plans = record.definition.learner.options.max_kernel_draws <= MOST_DRAWS
+        horizon = min(record.definition.spec.horizon, 2) if plans else 0
+        await self._ask("GetAgent", admin_pb2.GetAgentRequest(agent=name, with_spec=True))
+        await self._ask("ResumeAgent", admin_pb2.ResumeAgentRequest(agent=name))
+        for step in range(horizon):  # goes on with what is open
+            action = await self._ask("GetAction", control_pb2.GetActionRequest(agent=name, state=step % 3))
+            if action.code is not OK:
+                break
+            played = control_pb2.GetActionResponse.FromString(action.replies[0])
+            seen = control_pb2.Transition(state=step % 3, action=played.action, next_state=(step + 1) % 3, reward=0.5)
+            seen.costs.extend([0.5] * record.definition.spec.num_constraints)
+            await self._ask("Step", control_pb2.StepRequest(agent=name, transition=seen))
+        if plans:
+            await self._ask("StartEpisode", control_pb2.StartEpisodeRequest(agent=name, abandon_open=True, with_policy=True))
+            await self._ask("EndEpisode", control_pb2.EndEpisodeRequest(agent=name, episode=record.state.episode))
+        await self._ask("GetPosterior", admin_pb2.GetPosteriorRequest(agent=name))
+        await self._ask("ExportAgent", admin_pb2.ExportAgentRequest(agent=name))
+        verified = await self._ask("VerifyAgent", admin_pb2.VerifyAgentRequest(agent=name))
+        if verified.code is not OK or not admin_pb2.VerifyAgentResponse.FromString(verified.replies[0]).ok:
+            raise FindingError("what is stored of a new agent is not what is served")
+        if self._changes % VERIFY_EVERY == 0:
+            await self._ask("ListAgents", admin_pb2.ListAgentsRequest(page_size=1000))
+
+    async def _ask(self, method: str, message: object) -> Answer:
+        answer = await self._ground.call(method, message)
+        if answer.code is not OK and answer.code not in DOCUMENTED:
+            raise FindingError(f"an agent that was let in fails: {method} {answer.code.name}: {answer.text[:300]}")
+        return answer
+
+
+def _stream_errors(given: Input, answer: Answer) -> list[control_pb2.CallStatus]:
+    if not given.method.endswith("/StepStream"):
+        return []
+    replies = [control_pb2.StepStreamResponse.FromString(reply) for reply in answer.replies]
+    return [reply.error for reply in replies if reply.WhichOneof("outcome") == "error"]
+
+
+def _makes(request: object) -> bool:
+    return isinstance(request, admin_pb2.CreateAgentRequest | admin_pb2.ImportAgentRequest)

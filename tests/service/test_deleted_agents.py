@@ -1,0 +1,36 @@
+"""A deleted agent leaves its name, and no more."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from safe_psrl_proto.v1 import control_pb2, model_pb2
+from safe_psrl_server.errors import NotFoundError
+
+NewSpec = Callable[..., model_pb2.AgentSpec]
+
+
+async def test_the_tables_of_a_deleted_agent_are_let_go(bench: Any, make_spec: NewSpec) -> None:
+    """Or whoever creates and deletes agents under ever new names would fill the memory."""
+    await bench.commands.create("a", make_spec())
+    await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a"))
+    tables = weakref.ref(bench.host.record("a").state.transition_counts)
+    await bench.commands.delete("a")
+    await bench.host.snapshot("a")
+    gc.collect()
+    assert tables() is None
+    with pytest.raises(NotFoundError):
+        bench.host.record("a")
+
+
+async def test_the_name_can_be_used_again_and_its_stream_goes_on(bench: Any, make_spec: NewSpec) -> None:
+    await bench.commands.create("a", make_spec())
+    await bench.commands.delete("a")
+    await bench.host.snapshot("a")
+    record, existed = await bench.commands.create("a", make_spec(seed=1))
+    assert not existed
+    assert record.version == 3
+    assert (await bench.host.verify("a")).same
