@@ -1,1 +1,1 @@
-"""What the service promises, tried under faults: a recorded history of all calls, judged afterwards by an independent checker."""
+"""What the service promises, tried under faults: a history of all calls is recorded, and judged by an independent checker."""

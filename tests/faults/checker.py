@@ -81,7 +81,7 @@ def judge(entries: Sequence[Entry], views: Mapping[str, View], *, repeats_by_net
         verdict.repeated += sum(step.repeated for step in agent.steps.values())
         view = views.get(name)
         if view is None:
-            findings.append("the service does not know it any more")
+            findings.append("the service does not tell of it any more")
         else:
             difference = agent.counts() - view.counts
             verdict.lost += int(difference.clip(min=0).sum())

@@ -2,6 +2,7 @@
 
 import errno
 import random
+import resource
 import subprocess
 import time
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
+from debian import program
 from server_process import SCRIPT
 
 from faults.fault import Fault
@@ -117,7 +119,7 @@ class DiskFull(Fault):
     def close(self) -> None:
         super().close()
         if self._mounted:
-            subprocess.run(["umount", self.server.data], check=True)
+            subprocess.run([program("umount", "mount"), self.server.data], check=True)
 
     def _start_on_a_full_disk(self) -> None:
         """It may refuse, or serve until a commit fails."""
@@ -129,8 +131,8 @@ class DiskFull(Fault):
     def _strike_by_limit(self) -> float:
         """SQLite meets it as it would meet a full disk: a write fails in a commit."""
         size = (self.server.data / "safe-psrl.db-wal").stat().st_size
-        pid = str(self.server.running.pid)
-        subprocess.run(["prlimit", "--pid", pid, f"--fsize={size + 20_000}"], check=True)
+        limit = size + 20_000
+        resource.prlimit(self.server.running.pid, resource.RLIMIT_FSIZE, (limit, limit))
         left = self.fails_to_write()
         self.server.spawn()
         return left
@@ -139,7 +141,8 @@ class DiskFull(Fault):
 def mounted(directory: Path) -> bool:
     """Whether a small file system could be put there."""
     options = f"size={SMALL_DISK}"
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", directory], check=False, capture_output=True)
+    command = [program("mount", "mount"), "-t", "tmpfs", "-o", options, "tmpfs", directory]
+    done = subprocess.run(command, check=False, capture_output=True)
     return done.returncode == 0
 
 

@@ -8,7 +8,10 @@ from typing import ClassVar
 
 from server_process import SCRIPT, ServerProcess, wait_until
 
+from faults.load import Traffic
+
 STORE_FAILED = 74
+LEAVING_SECONDS = 20.0
 SETTINGS = "drain_seconds = 5\n[snapshots]\nevery_events = 40\n"  # few, so that streams are shortened between faults too
 
 
@@ -41,9 +44,18 @@ class Fault:
         """Where clients call."""
         return [self.server.target]
 
+    def strikes_at(self, traffic: Traffic) -> None:
+        """Whose calls it strikes."""
+        self.traffic = traffic
+        traffic.has_ended = self.has_ended
+
     def strike(self) -> float:
         """Do it, and undo it. The moment from which on everything should be well again."""
         raise NotImplementedError
+
+    def has_ended(self) -> bool:
+        """Whether the server is gone, though nobody made it go."""
+        return self.server.process is not None and self.server.process.poll() is not None
 
     def settle(self) -> None:
         """When clients have finished, before the verdict."""
@@ -59,7 +71,7 @@ class Fault:
 
     def fails_to_write(self) -> float:
         """Wait until the server has noticed that it cannot write, and has left as it should."""
-        code = self.server.wait()
+        code = self.server.wait(LEAVING_SECONDS)
         left = time.monotonic()
         assert code == STORE_FAILED, f"it left with {code}: {self.server.log}"
         last = self.server.log.splitlines()[-1]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.history import OK, UNKNOWN, Entry
+from faults.history import OK, UNKNOWN, Entry, brief
 
 Key = tuple[int, int]  # episode, step
 
@@ -77,10 +77,10 @@ def folded(entries: Sequence[Entry]) -> dict[str, Expected]:
 def _enter(agent: Expected, entry: Entry, keys: dict[str, int]) -> None:
     if entry.expected != "OK":
         if entry.outcome == OK:
-            agent.findings.append(f"{entry.call} was accepted and should have been {entry.expected}: {entry.request}")
+            agent.findings.append(f"{entry.call} was accepted and should have been {entry.expected}: {brief(entry.request)}")
         return
     if entry.outcome not in {OK, UNKNOWN}:
-        agent.findings.append(f"{entry.call} was refused with {entry.code}: {entry.request}")
+        agent.findings.append(f"{entry.call} was refused with {entry.code}: {brief(entry.request)}")
         return
     if entry.call == "StartEpisode":
         _enter_start(agent, entry, keys)

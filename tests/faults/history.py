@@ -91,3 +91,8 @@ def _parsed(lines: Iterator[str]) -> Iterator[Entry]:
 
 def _document(message: Message) -> dict[str, Any]:
     return json_format.MessageToDict(message, preserving_proto_field_name=True)
+
+
+def brief(message: Message) -> str:
+    """For people, on one line."""
+    return " ".join(str(message).split())[:300]

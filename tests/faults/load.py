@@ -8,13 +8,14 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import grpc
 from server_process import CHANNEL
 
-from faults.history import ERROR, OK, UNKNOWN, Entry, History
+from faults.history import ERROR, OK, UNKNOWN, Entry, History, brief
 from faults.worlds import Seen, World
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
 
@@ -47,12 +48,43 @@ class Traffic:
         self.uncertain = UNCERTAIN | uncertain
         self.stopping = threading.Event()
         self.failure: BaseException | None = None
+        self.has_ended: Callable[[], bool] = lambda: False  # the server, by itself
         self._counts: Counter[str] = Counter()
+        self._latest: dict[str, float] = {}  # by client: when its latest acknowledged call began
         self._changed = threading.Condition()
+        self._held = False
+        self._under_way = 0
 
-    def acknowledged(self, client: str) -> None:
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """For an attempt: waits while calls are held back."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._held)
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """No call is under way, and none begins."""
+        with self._changed:
+            self._held = True
+            self._changed.wait_for(lambda: self._under_way == 0)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held = False
+                self._changed.notify_all()
+
+    def acknowledged(self, client: str, begin: float) -> None:
         with self._changed:
             self._counts[client] += 1
+            self._latest[client] = begin
             self._changed.notify_all()
 
     def failed(self, error: BaseException) -> None:
@@ -60,16 +92,23 @@ class Traffic:
             self.failure = self.failure or error
             self._changed.notify_all()
 
-    def wait_for_all(self, clients: Sequence[str], more: int) -> None:
+    def wait_for_calls(self, clients: Sequence[str], more: int) -> None:
         """Until so many more calls of each are acknowledged, or something is wrong already."""
+        goals = {client: self._counts[client] + more for client in clients}
+        self._wait_for(lambda: all(self._counts[client] >= goal for client, goal in goals.items()))
+
+    def wait_for_calls_after(self, clients: Sequence[str], moment: float) -> None:
+        """Until each had a call acknowledged that began after `moment`."""
+        self._wait_for(lambda: all(self._latest.get(client, 0.0) >= moment for client in clients))
+
+    def _wait_for(self, condition: Callable[[], bool]) -> None:
+        until = time.monotonic() + STUCK_SECONDS + 30
         with self._changed:
-            goals = {client: self._counts[client] + more for client in clients}
-
-            def done() -> bool:
-                return self.failure is not None or all(self._counts[client] >= goal for client, goal in goals.items())
-
-            if not self._changed.wait_for(done, STUCK_SECONDS + 30):
-                raise StuckError("the clients are not served any more")
+            while not self._changed.wait_for(lambda: self.failure is not None or condition(), 0.5):
+                if self.has_ended():
+                    self.failure = StuckError("the server has ended by itself")
+                if time.monotonic() > until:
+                    self.failure = StuckError("the clients are not served any more")
         if self.failure is not None:
             raise self.failure
 
@@ -119,20 +158,22 @@ class Client(threading.Thread):
         while True:
             entry = self.attempt(call, request, expected)
             if entry.outcome == OK and expected == "OK":
-                self.traffic.acknowledged(self.agent)
+                self.traffic.acknowledged(self.agent, entry.begin)
                 return entry.reply
             if entry.outcome != UNKNOWN:
                 if entry.code != expected:
-                    raise RefusedError(f"{self.agent}: {call} gave {entry.code} instead of {expected}: {_brief(request)}")
+                    raise RefusedError(f"{self.agent}: {call} gave {entry.code} instead of {expected}: {brief(request)}")
                 return None
-            if time.monotonic() > until:
+            if self.traffic.failure is not None or time.monotonic() > until:
                 raise StuckError(f"{self.agent}: {call} is not acknowledged: {entry.code}")
             time.sleep(0.02)
 
     def attempt(self, call: str, request: Any, expected: str = "OK") -> Entry:
         begin, code, reply = time.monotonic(), "OK", None
         try:
-            reply = getattr(self._stub(call), call)(request, timeout=self.traffic.patience, wait_for_ready=True)
+            with self.traffic.turn():
+                begin = time.monotonic()
+                reply = getattr(self._stub(call), call)(request, timeout=self.traffic.patience, wait_for_ready=True)
         except grpc.RpcError as error:
             code = error.code().name
         entry = self.entry(call, request, begin, code, reply, expected)
@@ -267,12 +308,16 @@ class StreamClient(Client):
         until = time.monotonic() + STUCK_SECONDS
         while len(replies) < len(calls):
             replies += self._stream(calls[len(replies) :])
-            if time.monotonic() > until:
+            if len(replies) < len(calls) and (self.traffic.failure is not None or time.monotonic() > until):
                 raise StuckError(f"{self.agent}: a stream is not acknowledged")
         return replies
 
     def _stream(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
         """The replies to the first of `calls`, as far as they came on one stream."""
+        with self.traffic.turn():
+            return self._on_one_stream(calls)
+
+    def _on_one_stream(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
         fields = {"StartEpisode": "start_episode", "Step": "step"}
         messages = [control_pb2.StepStreamRequest(tag=i, **{fields[call]: request}) for i, (call, request) in enumerate(calls)]
         replies: list[Any] = []
@@ -290,7 +335,7 @@ class StreamClient(Client):
             self.traffic.history.record(self.entry(call, request, begin, broken, None))
         if len(replies) < len(calls):
             if broken not in self.traffic.uncertain:
-                raise RefusedError(f"{self.agent}: a stream ended with {broken}: {_brief(calls[len(replies)][1])}")
+                raise RefusedError(f"{self.agent}: a stream ended with {broken}: {brief(calls[len(replies)][1])}")
             time.sleep(0.02)
         return replies
 
@@ -304,7 +349,7 @@ class StreamClient(Client):
             return str(next(code.name for code in grpc.StatusCode if code.value[0] == reply.error.code))
         replies.append(getattr(reply, outcome))
         self.traffic.history.record(self.entry(call, request, begin, "OK", replies[-1]))
-        self.traffic.acknowledged(self.agent)
+        self.traffic.acknowledged(self.agent, begin)
         return None
 
 
@@ -346,11 +391,14 @@ class Load:
     def begin(self) -> None:
         for player in self.players:
             player.start()
-        self.wait(5)
+        self.wait_for_calls(5)
         self._observer.start()
 
-    def wait(self, more: int) -> None:
-        self.traffic.wait_for_all(self.agents, more)
+    def wait_for_calls(self, more: int) -> None:
+        self.traffic.wait_for_calls(self.agents, more)
+
+    def wait_for_recovery(self, moment: float) -> None:
+        self.traffic.wait_for_calls_after(self.agents, moment)
 
     def end(self) -> None:
         """Let every player finish its episode."""
@@ -366,7 +414,3 @@ class Load:
 
 def _name(kind: type[Client]) -> str:
     return kind.__name__.removesuffix("Client").lower()
-
-
-def _brief(request: Any) -> str:
-    return " ".join(str(request).split())[:300]

@@ -18,7 +18,7 @@ def replayed(agent: Expected) -> Iterator[str]:
         if plan.episode != number:
             yield f"episode {number} comes where {plan.episode} should"
             return
-        reply = agent.starts[number] if number in agent.starts else None
+        reply = agent.starts.get(number)
         if reply is not None and hasattr(reply, "dual_variables"):
             if list(reply.dual_variables) != plan.next_dual_variables.tolist():
                 yield f"episode {number} began with another dual variable than without interruption"

@@ -58,5 +58,3 @@ class Shim:
     def _write(self, mode: int, countdown: int, error: int, lasting: int, shift: int) -> None:
         struct.pack_into("=4q", self._block, 8, countdown, error, lasting, shift)
         struct.pack_into("=q", self._block, 0, mode)
-
-

@@ -13,7 +13,6 @@ from faults.checker import Verdict, View, first_acknowledged, judge, look
 from faults.fault import Fault
 from faults.history import History
 from faults.load import Load, Traffic
-from safe_psrl_proto.v1 import admin_pb2
 
 SHOWN_FINDINGS = 10
 
@@ -76,12 +75,13 @@ def run(kind: type[Fault], rounds: int, seed: int, directory: Path) -> Row:
 def _struck(fault: Fault, load: Load, rounds: int) -> tuple[list[float], list[str]]:
     """The moments of recovery, and what went wrong while clients played."""
     strikes, failures = list[float](), list[str]()
+    fault.strikes_at(load.traffic)
     try:
         load.begin()
         for _ in range(rounds):
-            load.wait(fault.chosen.randint(2, 20))
+            load.wait_for_calls(fault.chosen.randint(2, 20))
             strikes.append(fault.strike())
-            load.wait(3)
+            load.wait_for_recovery(strikes[-1])
     except AssertionError as error:
         failures.append(str(error))
     try:
@@ -95,13 +95,12 @@ def _struck(fault: Fault, load: Load, rounds: int) -> tuple[list[float], list[st
 
 def _judged(fault: Fault, load: Load, history: History, failures: list[str]) -> Verdict:
     views: dict[str, View] = {}
-    try:
-        _, metrics = fault.server.http("/metrics")
-        names = {status.agent for status in fault.server.admin.ListAgents(admin_pb2.ListAgentsRequest(), timeout=30).agents}
-        for agent in names & set(load.agents):
+    _, metrics = fault.server.http("/metrics")
+    for agent in load.agents:
+        try:
             views[agent] = look(fault.server.admin, agent, metrics)
-    except grpc.RpcError as error:
-        failures.append(f"the service cannot be asked: {error.code().name}: {error.details()}")
+        except grpc.RpcError as error:
+            failures.append(f"{agent} cannot be asked for: {error.code().name}: {error.details()}")
     return judge(history.entries(), views, repeats_by_network=fault.repeats_by_network)
 
 
