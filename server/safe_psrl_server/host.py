@@ -320,8 +320,13 @@ class AgentHost:
             raise UnavailableError(f"the server is stopping: {error}", "STORE_FAILED") from error
         except StoreUnavailableError as error:  # stored or not: the next call on this agent will see
             raise _unreachable(error) from error
-        for event in events:
-            record.apply(event)
+        try:
+            for event in events:
+                record.apply(event)
+        except Exception as error:  # for want of memory, say: half of it may be applied, so what is stored is read again
+            agent.record, agent.damage = None, f"it could not be read again after {error!r}: start the server again"
+            await self._read_on(agent)
+            raise UnavailableError(f"agent {agent.name!r} had to be read again; try again", "READ_AGAIN") from error
         self.meter.applied(events)
         agent.was_changed_here = True
         if agent.unsaved_since_micros is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from server_process import SERVING, ServerProcess, wait_until
+from server_process import SERVING, START_SECONDS, ServerProcess, wait_until
 
 from faults.fault import SETTINGS, Fault
 from safe_psrl_proto.v1 import admin_pb2
@@ -88,7 +88,7 @@ def states_of(server: ServerProcess) -> States | None:
     def is_decided() -> bool:
         return server.running.poll() is not None or server.health_of("") == SERVING
 
-    wait_until(is_decided, 60, "it serves, or refuses to")
+    wait_until(is_decided, START_SECONDS, "it serves, or refuses to")
     if server.running.poll() is not None:
         code = server.wait()
         assert code == CANNOT_START, f"it left with {code}: {server.log}"

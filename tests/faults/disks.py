@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar
 
 from debian import program
-from server_process import SCRIPT
+from server_process import SCRIPT, START_SECONDS
 
-from faults.fault import Fault
+from faults.fault import LEAVING_SECONDS, STORE_FAILED, Fault
 from faults.shim import FAIL_SYNC, FAIL_WRITE, TEAR_WRITE, Shim
 
 SMALL_DISK = 16 * 1024 * 1024
@@ -78,7 +78,7 @@ class TornWrite(Shimmed):
     def strike(self) -> float:
         hits = self.shim.hits
         self.shim.arm(TEAR_WRITE, self.chosen.randrange(40))
-        assert self.server.wait() == -9, self.server.log
+        assert self.server.wait(LEAVING_SECONDS) == -9, self.server.log
         struck = time.monotonic()
         assert self.shim.hits == hits + 1
         self.shim.lift()
@@ -124,8 +124,8 @@ class DiskFull(Fault):
     def _start_on_a_full_disk(self) -> None:
         """It may refuse, or serve until a commit fails."""
         self.server.spawn()
-        code = self.server.wait()
-        assert code in {CANNOT_START, 74}, f"it left with {code}: {self.server.log}"
+        code = self.server.wait(START_SECONDS)
+        assert code in {CANNOT_START, STORE_FAILED}, f"it left with {code}: {self.server.log}"
         assert "Traceback" not in self.server.log, self.server.log
 
     def _strike_by_limit(self) -> float:

@@ -11,7 +11,7 @@ from server_process import SCRIPT, ServerProcess, wait_until
 from faults.load import Traffic
 
 STORE_FAILED = 74
-LEAVING_SECONDS = 20.0
+LEAVING_SECONDS = 60.0
 SETTINGS = "drain_seconds = 5\n[snapshots]\nevery_events = 40\n"  # few, so that streams are shortened between faults too
 
 
