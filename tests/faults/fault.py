@@ -12,7 +12,8 @@ from faults.load import Traffic
 
 STORE_FAILED = 74
 LEAVING_SECONDS = 60.0
-SETTINGS = "drain_seconds = 5\n[snapshots]\nevery_events = 40\n"  # few, so that streams are shortened between faults too
+SNAPSHOT_EVENTS = 40  # few, so that streams are shortened between faults too
+SETTINGS = f"drain_seconds = 5\n[snapshots]\nevery_events = {SNAPSHOT_EVENTS}\n"
 
 
 class Fault:

@@ -10,7 +10,7 @@ from postgres_process import PostgresProcess
 from server_process import ServerProcess, wait_until
 
 from faults.checker import gauges_of
-from faults.fault import Fault, pause
+from faults.fault import SETTINGS, Fault, pause
 from safe_psrl_proto.v1 import admin_pb2
 
 REPLICAS: Final = 2
@@ -19,7 +19,7 @@ REPLICAS: Final = 2
 class Replicated(Fault):
     """Each attempt goes to a replica that is drawn anew, so that all of them write to every agent."""
 
-    settings = "drain_seconds = 5\nrefresh_seconds = 0.2\n[snapshots]\nevery_events = 40\n"
+    settings = f"refresh_seconds = 0.2\n{SETTINGS}"
     patience = 3.0
 
     def __init__(self, directory: Path, chosen: random.Random) -> None:

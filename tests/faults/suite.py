@@ -10,11 +10,12 @@ from typing import NamedTuple
 import grpc
 
 from faults.checker import Verdict, View, first_acknowledged, judge, look
-from faults.fault import Fault
+from faults.fault import SNAPSHOT_EVENTS, Fault
 from faults.history import History
 from faults.load import Load, Traffic
 
 SHOWN_FINDINGS = 10
+MOST_EVENTS = 3 * SNAPSHOT_EVENTS  # that a start may have to read of an agent
 
 
 class FaultError(AssertionError):
@@ -101,6 +102,11 @@ def _judged(fault: Fault, load: Load, history: History, failures: list[str]) -> 
             views[agent] = look(fault.server.admin, agent, metrics)
         except grpc.RpcError as error:
             failures.append(f"{agent} cannot be asked for: {error.code().name}: {error.details()}")
+    failures += [
+        f"{agent}: a start reads {view.verified.events} events: it is bounded by history, not by snapshots"
+        for agent, view in views.items()
+        if view.verified.events > MOST_EVENTS
+    ]
     return judge(history.entries(), views, repeats_by_network=fault.repeats_by_network)
 
 
