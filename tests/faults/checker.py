@@ -149,8 +149,8 @@ def _as_folded(agent: Expected, view: View) -> Iterator[str]:
             yield f"the gauge {gauge} is {view.gauges[gauge, agent.agent, '']}, not {wanted}"
     for i, (shown, constraint) in enumerate(zip(status.constraints, agent.spec.cmdp.constraints, strict=True)):
         for what, wanted in _constraint_sums(agent, i, constraint.cost_budget).items():
-            gauge = view.gauges[CONSTRAINT_GAUGES[what], agent.agent, constraint.name]
-            for found in (getattr(shown, what), gauge):
+            measured = view.gauges[CONSTRAINT_GAUGES[what], agent.agent, constraint.name]
+            for found in (getattr(shown, what), measured):
                 if not np.isclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE):
                     yield f"{what} of {constraint.name} is {found}, not {wanted}"
 

@@ -16,7 +16,7 @@ class ClockJumps(Shimmed):
     """The wall clock of the server jumps while episodes are open, whose time-out is an hour. It jumps back half of the time."""
 
     title = "clock jumps by -400 to 400 days (shim)"
-    short_rounds = 3
+    short_rounds = 2
 
     def strike(self) -> float:
         self.shim.shift = self.chosen.choice(JUMPS) if self.shim.shift == 0 or self.chosen.random() < 0.5 else 0

@@ -37,7 +37,6 @@ class FailingCalls(Shimmed):
     mode: ClassVar[int]
     errors: ClassVar[Sequence[int]]
     most: ClassVar[int]  # calls that may still go well
-    short_rounds = 2
 
     def strike(self) -> float:
         hits = self.shim.hits
@@ -72,7 +71,6 @@ class TornWrite(Shimmed):
     """Half of a write reaches the file, and the process is gone."""
 
     title = "half a write, then SIGKILL (shim)"
-    short_rounds = 2
     restarts_at_the_end = True
 
     def strike(self) -> float:
@@ -90,7 +88,6 @@ class DiskFull(Fault):
     """A small file system that something else fills. Room is made, and the server is started again."""
 
     title = "full disk (tmpfs of 16 MB)"
-    short_rounds = 2
 
     def __init__(self, directory: Path, chosen: random.Random) -> None:
         super().__init__(directory, chosen)
@@ -141,7 +138,7 @@ class DiskFull(Fault):
 def mounted(directory: Path) -> bool:
     """Whether a small file system could be put there."""
     options = f"size={SMALL_DISK}"
-    command = [program("mount", "mount"), "-t", "tmpfs", "-o", options, "tmpfs", directory]
+    command = [program("mount", "mount"), "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
     done = subprocess.run(command, check=False, capture_output=True)
     return done.returncode == 0
 

@@ -15,7 +15,7 @@ STREAM = f"{SERVICE}StepStream"
 MAY_COME_LATE = {f"{SERVICE}{call}" for call in ("ReportTransition", "Step", "ReportEpisode", "EndEpisode")}
 
 
-class Duplicator(grpc.GenericRpcHandler):  # type: ignore[misc]  # untyped there
+class Duplicator(grpc.GenericRpcHandler):
     """In a thread. `repeat` and `late` are shares of the messages."""
 
     def __init__(self, target: str, chosen: random.Random) -> None:
@@ -126,7 +126,8 @@ class Duplicator(grpc.GenericRpcHandler):  # type: ignore[misc]  # untyped there
                 for _ in range(times):
                     yield request
 
-        call = self._channel.stream_stream(method)(doubled(), timeout=context.time_remaining())
+        open_stream: Any = self._channel.stream_stream(method)
+        call = open_stream(doubled(), timeout=context.time_remaining())
         number = 0
         try:
             async for reply in call:

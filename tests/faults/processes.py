@@ -11,7 +11,7 @@ class Killed(Fault):
     """SIGKILL amid calls. It is started again at once."""
 
     title = "SIGKILL amid calls"
-    short_rounds = 5
+    short_rounds = 3
     restarts_at_the_end = True
 
     def strike(self) -> float:
@@ -56,7 +56,6 @@ class Restarted(Fault):
     """As an operator does: it drains, takes snapshots, and comes back."""
 
     title = "SIGTERM and start"
-    short_rounds = 2
 
     def strike(self) -> float:
         struck = time.monotonic()
