@@ -18,6 +18,7 @@ from faults.shim import FAIL_SYNC, FAIL_WRITE, TEAR_WRITE, Shim
 
 SMALL_DISK = 16 * 1024 * 1024
 CANNOT_START = 2
+STALLS = (30, 300)  # milliseconds; whoever replies too early has the time to
 
 
 class Shimmed(Fault):
@@ -41,7 +42,7 @@ class FailingCalls(Shimmed):
     def strike(self) -> float:
         hits = self.shim.hits
         after, error = self.chosen.randrange(self.most), self.chosen.choice(self.errors)
-        self.shim.arm(self.mode, after, error, lasting=self.chosen.random() < 0.5)
+        self.shim.arm(self.mode, after, error, lasting=self.chosen.random() < 0.5, stall=self.chosen.choice(STALLS))
         left = self.fails_to_write()
         assert self.shim.hits > hits, "it left for another reason"
         self.shim.lift()
@@ -75,7 +76,7 @@ class TornWrite(Shimmed):
 
     def strike(self) -> float:
         hits = self.shim.hits
-        self.shim.arm(TEAR_WRITE, self.chosen.randrange(40))
+        self.shim.arm(TEAR_WRITE, self.chosen.randrange(40), stall=self.chosen.choice(STALLS))
         assert self.server.wait(LEAVING_SECONDS) == -9, self.server.log
         struck = time.monotonic()
         assert self.shim.hits == hits + 1

@@ -78,6 +78,7 @@ MUTATIONS: Final = (
                 "        return expected_version + len(events)\n",
             )
         ],
+        rounds=3,
     ),
     Mutation(
         "a failed commit is ignored",

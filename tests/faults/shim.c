@@ -13,6 +13,7 @@ struct control {
     volatile long lasting;   /* 0: once, 1: from then on */
     volatile long shift;     /* seconds that the wall clock is ahead */
     volatile long hits;      /* calls that were harmed */
+    volatile long stall;     /* milliseconds that a call hangs before it is */
 };
 enum { NOTHING, FAIL_WRITE, FAIL_SYNC, TEAR_WRITE };
 struct times { long seconds, rest; };
@@ -31,9 +32,9 @@ extern int getpid(void);
 extern int kill(int process, int number);
 
 #if defined(__x86_64__)
-enum { WRITE = 1, PWRITE = 18, FSYNC = 74, FDATASYNC = 75, READLINK = 267, CLOCK = 228 };
+enum { WRITE = 1, PWRITE = 18, FSYNC = 74, FDATASYNC = 75, READLINK = 267, CLOCK = 228, SLEEP = 35 };
 #elif defined(__aarch64__)
-enum { WRITE = 64, PWRITE = 68, FSYNC = 82, FDATASYNC = 83, READLINK = 78, CLOCK = 113 };
+enum { WRITE = 64, PWRITE = 68, FSYNC = 82, FDATASYNC = 83, READLINK = 78, CLOCK = 113, SLEEP = 101 };
 #else
 #error "the numbers of this architecture's system calls are not known here"
 #endif
@@ -70,6 +71,8 @@ static int strikes(int file, long mode) {
     if (__atomic_fetch_sub(&now->countdown, 1, __ATOMIC_SEQ_CST) > 0) return 0;
     if (!now->lasting) now->mode = NOTHING;
     now->hits++;
+    struct times stall = {now->stall / 1000, now->stall % 1000 * 1000000};
+    syscall(SLEEP, &stall, 0);
     return 1;
 }
 

@@ -11,7 +11,7 @@ from debian import program
 
 SOURCE: Final = Path(__file__).parent / "shim.c"
 FAIL_WRITE, FAIL_SYNC, TEAR_WRITE = 1, 2, 3
-BLOCK: Final = struct.Struct("=6q")  # as in shim.c
+BLOCK: Final = struct.Struct("=7q")  # as in shim.c
 SIZE: Final = 4096
 
 
@@ -33,13 +33,18 @@ class Shim:
         settings = {"LD_PRELOAD": self._library, "FAULTS_CONTROL": self._control, "FAULTS_DIRECTORY": self._data}
         return ["env", *(f"{name}={value}" for name, value in settings.items()), *script]
 
-    def arm(self, mode: int, after: int, error: int = 0, *, lasting: bool = False) -> None:
-        """After so many calls that go well, the next one does not; with `lasting` none that follows does either."""
-        self._write(0, after, error, int(lasting), self.shift)
-        self._write(mode, after, error, int(lasting), self.shift)
+    def arm(self, mode: int, after: int, error: int = 0, *, lasting: bool = False, stall: int = 0) -> None:
+        """After so many calls that go well, the next one does not; with `lasting` none that follows does either.
+
+        It hangs for `stall` milliseconds before that, as calls to a dying disk do.
+        """
+        self.lift()
+        struct.pack_into("=3q", self._block, 8, after, error, int(lasting))
+        struct.pack_into("=q", self._block, 48, stall)
+        struct.pack_into("=q", self._block, 0, mode)  # last: from now on it strikes
 
     def lift(self) -> None:
-        self._write(0, 0, 0, 0, self.shift)
+        struct.pack_into("=q", self._block, 0, 0)
 
     @property
     def hits(self) -> int:
@@ -54,7 +59,3 @@ class Shim:
     @shift.setter
     def shift(self, seconds: int) -> None:
         struct.pack_into("=q", self._block, 32, seconds)
-
-    def _write(self, mode: int, countdown: int, error: int, lasting: int, shift: int) -> None:
-        struct.pack_into("=4q", self._block, 8, countdown, error, lasting, shift)
-        struct.pack_into("=q", self._block, 0, mode)
