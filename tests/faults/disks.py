@@ -13,7 +13,7 @@ from typing import BinaryIO, ClassVar
 from debian import program
 from server_process import SCRIPT, START_SECONDS
 
-from faults.fault import LEAVING_SECONDS, STORE_FAILED, Fault
+from faults.fault import STORE_FAILED, Fault
 from faults.shim import FAIL_SYNC, FAIL_WRITE, TEAR_WRITE, Shim
 
 SMALL_DISK = 16 * 1024 * 1024
@@ -77,7 +77,7 @@ class TornWrite(Shimmed):
     def strike(self) -> float:
         hits = self.shim.hits
         self.shim.arm(TEAR_WRITE, self.chosen.randrange(40), stall=self.chosen.choice(STALLS))
-        assert self.server.wait(LEAVING_SECONDS) == -9, self.server.log
+        assert self.leaves() == -9, self.server.log
         struck = time.monotonic()
         assert self.shim.hits == hits + 1
         self.shim.lift()

@@ -1,6 +1,7 @@
 """What a fault is: a service to strike at, and how. One class for each, in a file for each family."""
 
 import random
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,7 +73,7 @@ class Fault:
 
     def fails_to_write(self) -> float:
         """Wait until the server has noticed that it cannot write, and has left as it should."""
-        code = self.server.wait(LEAVING_SECONDS)
+        code = self.leaves()
         left = time.monotonic()
         assert code == STORE_FAILED, f"it left with {code}: {self.server.log}"
         last = self.server.log.splitlines()[-1]
@@ -80,6 +81,13 @@ class Fault:
         assert "nothing that was acknowledged is lost" in last, last
         assert "Traceback" not in self.server.log, self.server.log
         return left
+
+    def leaves(self) -> int:
+        """The exit code of a server that must end by itself."""
+        try:
+            return self.server.wait(LEAVING_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError("the server goes on as if nothing had happened") from None
 
 
 def pause(seconds: float) -> None:
