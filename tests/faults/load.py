@@ -20,6 +20,7 @@ from faults.worlds import Seen, World
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
 
 STUCK_SECONDS: Final = 120.0  # a call that was not acknowledged for so long will not be
+RETRY_SECONDS: Final = 0.05  # until an unknown call is made again
 PAUSE_SECONDS: Final = 0.002  # between calls: the faults matter here, not the rate
 OWN_CONNECTION: Final = (*CHANNEL, ("grpc.use_local_subchannel_pool", 1))
 # After these nobody knows whether the call was carried out, or it was not and may be later.
@@ -166,7 +167,7 @@ class Client(threading.Thread):
                 return None
             if self.traffic.failure is not None or time.monotonic() > until:
                 raise StuckError(f"{self.agent}: {call} is not acknowledged: {entry.code}")
-            time.sleep(0.02)
+            time.sleep(RETRY_SECONDS)
 
     def attempt(self, call: str, request: Any, expected: str = "OK") -> Entry:
         begin, code, reply = time.monotonic(), "OK", None
@@ -336,7 +337,7 @@ class StreamClient(Client):
         if len(replies) < len(calls):
             if broken not in self.traffic.uncertain:
                 raise RefusedError(f"{self.agent}: a stream ended with {broken}: {brief(calls[len(replies)][1])}")
-            time.sleep(0.02)
+            time.sleep(RETRY_SECONDS)
         return replies
 
     def _take(self, reply: Any, calls: Sequence[tuple[str, Any]], replies: list[Any], begin: float) -> str | None:
