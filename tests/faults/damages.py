@@ -50,9 +50,9 @@ class Damaged(Fault):
         damages = [next(self._damages) for _ in range(COPIES)]
         for damage, copy in zip(damages, copies[1:], strict=True):
             damage(self.chosen, copy.data)
-        for copy in copies:
-            copy.spawn()
         try:
+            for copy in copies:
+                copy.spawn()
             self._compare(copies, damages)
         finally:
             for copy in copies:

@@ -19,7 +19,7 @@ from faults.history import ERROR, OK, UNKNOWN, Entry, History, brief
 from faults.worlds import Seen, World
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
 
-STUCK_SECONDS: Final = 120.0  # a call that was not acknowledged for so long will not be
+STUCK_SECONDS: Final = 300.0  # a call that was not acknowledged for so long will not be
 RETRY_SECONDS: Final = 0.05  # until an unknown call is made again
 PAUSE_SECONDS: Final = 0.002  # between calls: the faults matter here, not the rate
 OWN_CONNECTION: Final = (*CHANNEL, ("grpc.use_local_subchannel_pool", 1))

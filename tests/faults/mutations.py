@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -265,15 +265,16 @@ def try_out(mutation: Mutation) -> Outcome:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Dangerous edits that the suite of faults must notice.")
     parser.add_argument("--rows", type=Path, help="directory for the rows of the table")
-    parser.add_argument("--only", default="", help="part of a name")
+    parser.add_argument("--only", default="", help="part of a name, or a fault")
     parser.add_argument("--jobs", type=int, default=2)
     chosen = parser.parse_args()
-    wanted = [mutation for mutation in MUTATIONS if chosen.only in mutation.name]
+    wanted = [mutation for mutation in MUTATIONS if chosen.only in mutation.name or chosen.only == mutation.fault]
     most = {mutation.fault: mutation.rounds for mutation in sorted(wanted, key=lambda mutation: mutation.rounds)}
     sound = [Mutation("(none)", fault, [], rounds) for fault, rounds in most.items()]
     good = True
     with ThreadPoolExecutor(chosen.jobs) as pool:
-        for outcome in pool.map(try_out, [*wanted, *sound]):
+        for done in as_completed([pool.submit(try_out, mutation) for mutation in (*wanted, *sound)]):
+            outcome = done.result()
             as_it_should = outcome.noticed == (outcome.name != "(none)")
             good = good and as_it_should
             good = good and not outcome.finding.startswith("the suite itself")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import grpc
+from server_process import START_SECONDS, wait_until
 
 from faults.checker import Verdict, View, first_acknowledged, judge, look
 from faults.fault import SNAPSHOT_EVENTS, Fault
@@ -96,7 +97,7 @@ def _struck(fault: Fault, load: Load, rounds: int) -> tuple[list[float], list[st
 
 def _judged(fault: Fault, load: Load, history: History, failures: list[str]) -> Verdict:
     views: dict[str, View] = {}
-    _, metrics = fault.server.http("/metrics")
+    metrics = wait_until(lambda: fault.server.http("/metrics")[1], START_SECONDS, "there are metrics")
     for agent in load.agents:
         try:
             views[agent] = look(fault.server.admin, agent, metrics)
