@@ -8,10 +8,11 @@ OUT    ?= demo-results
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fuzz test-soak setup proto format lint types contracts generated pytest lock audit deploy-check clean
+.PHONY: help demo test test-faults test-mutations test-fuzz test-soak setup proto format lint types contracts generated pytest lock audit \
+	deploy-check clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup ## Run the service, learn through it, kill it half way, and see that nothing is lost
 	$(BIN)/safe-psrl demo --out $(OUT)
@@ -28,6 +29,23 @@ SOAK_MINUTES ?= 60
 
 test-soak: setup ## Mixed load with kills for SOAK_MINUTES (60): memory, files and latency must be flat; draws soak.png
 	SOAK_MINUTES=$(SOAK_MINUTES) $(BIN)/pytest -n 0 -s -rP tests/soak/test_soak.py -k an_hour
+
+# Of the faults: how often each strikes, from which seed, and which alone.
+ROUNDS ?= 20
+SEED   ?= 2026
+FAULT  ?=
+ROWS    = $(VENV)/fault-rows
+FAULTS  = tests/faults/test_faults.py$(if $(FAULT),::test_nothing_acknowledged_is_lost_and_nothing_is_done_twice[$(FAULT)])
+
+test-faults: setup ## Strike the service with every fault, ROUNDS times each, and write the table of docs/reliability.md
+	@rm -rf $(ROWS) && mkdir -p $(ROWS)
+	SAFE_PSRL_FAULT_ROUNDS=$(ROUNDS) SAFE_PSRL_FAULT_SEED=$(SEED) SAFE_PSRL_FAULT_ROWS=$(ROWS) $(BIN)/pytest -n 2 '$(FAULTS)'
+	$(if $(FAULT),,$(BIN)/python tests/faults/report.py $(ROWS) docs/reliability.md)
+
+test-mutations: setup ## Make dangerous edits in copies of the sources, and show that the faults' suite notices each
+	@rm -rf $(ROWS) && mkdir -p $(ROWS)
+	$(BIN)/python tests/faults/mutations.py --rows $(ROWS)
+	$(BIN)/python tests/faults/report.py $(ROWS) docs/reliability.md
 
 setup: $(VENV)/.installed $(VENV)/.kernels ## Create the virtual environment and install the locked dependencies
 

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, NoReturn
 
 import numba
 import numpy as np
@@ -330,7 +330,11 @@ class AgentHost:
                 promise.follow(self._in_background(self._decide_again(agent, decide, may_create)))
                 return
             if error is None:
-                self._apply(agent, record, events)
+                try:
+                    self._apply(agent, record, events)
+                except Exception as half:  # noqa: BLE001  # whatever it is, the record may be half changed
+                    promise.follow(self._in_background(self._read_again_in_turn(agent, half)))
+                    return
             agent.turns.give()
             promise.settle(reply, None if error is None else _store_failed(error))
 
@@ -397,8 +401,23 @@ class AgentHost:
             return False
         except (StoreFailedError, StoreUnavailableError) as error:
             raise _store_failed(error) from error
-        self._apply(agent, record, events)
+        try:
+            self._apply(agent, record, events)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the record may be half changed
+            await self._read_again(agent, error)
         return True
+
+    async def _read_again(self, agent: Hosted, error: Exception) -> NoReturn:
+        """What is stored could not be applied, for want of memory, say: half of it may be, so all of it is read again."""
+        agent.record, agent.damage = None, f"it could not be read again after {error!r}: start the server again"
+        await self._read_on(agent)
+        raise UnavailableError(f"agent {agent.name!r} had to be read again; try again", "READ_AGAIN") from error
+
+    async def _read_again_in_turn(self, agent: Hosted, error: Exception) -> NoReturn:
+        try:
+            await self._read_again(agent, error)
+        finally:
+            agent.turns.give()
 
     def _apply(self, agent: Hosted, record: AgentRecord, events: Sequence[events_pb2.Event]) -> None:
         """`events` are durable."""

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import statistics
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from front import Front
-from players import AcknowledgedLossError, Player, TwoCallPlayer, check_player, learned_signals, streaming_buffer
+from players import Player, TwoCallPlayer, check_player, learned_signals, streaming_buffer
 from postgres_process import PostgresProcess
 from server_process import ServerProcess, show, wait_until
 
@@ -24,11 +23,12 @@ from safe_psrl_proto.v1 import control_pb2
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-ROUNDS = int(os.environ.get("SAFE_PSRL_FAULT_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("SAFE_PSRL_FAULT_ROUNDS", "3"))
+# What is shipped; the other one if rounds are asked for. In tests/faults clients call any replica, without a front.
+POLICIES = ["RING_HASH", "ROUND_ROBIN"] if "SAFE_PSRL_FAULT_ROUNDS" in os.environ else ["RING_HASH"]
 REPLICAS = 3
 STOPPED_SECONDS = 14.0  # longer than the time of a statement, of an idle transaction, of a connect and of a health check
 SETTINGS = "refresh_seconds = 1.0\n[snapshots]\nevery_events = 50\n"
-CARELESS = (sys.executable, str(Path(__file__).parent / "careless_replica.py"))
 NewServer = Callable[..., ServerProcess]
 NewService = Callable[..., "Service"]
 
@@ -193,7 +193,7 @@ def play_and_check(service: Service, players: list[Player], witness: Witness, ro
     return silences
 
 
-@pytest.mark.parametrize("policy", ["RING_HASH", "ROUND_ROBIN"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_no_fault_loses_or_changes_anything(new_service: NewService, policy: str) -> None:
     """Each acknowledged step is learned exactly once, every action is that of an uninterrupted run, and service resumes."""
     service, witness = new_service(policy), Witness()
@@ -203,12 +203,3 @@ def test_no_fault_loses_or_changes_anything(new_service: NewService, policy: str
     show(f"{policy}: {ROUNDS} faults, {witness.calls} acknowledged calls, {repeats} repeated after a lost reply")
     for fault, seconds in silences.items():
         show(f"{fault}: an agent without service for {statistics.median(seconds):.2f} s (median), {max(seconds):.2f} s at most")
-
-
-def test_the_oracle_notices_an_append_that_does_not_look_at_the_version(new_service: NewService) -> None:
-    """What the test above is worth."""
-    service, witness = new_service("ROUND_ROBIN", command=CARELESS), Witness()
-    players = players_of(service, witness)
-    with pytest.raises(AcknowledgedLossError) as loss:
-        play_and_check(service, players, witness, 3)
-    show(f"without the version check: after {witness.calls} acknowledged calls: {loss.value}")

@@ -1,0 +1,35 @@
+"""All faults, in the order of the table."""
+
+from typing import Final
+
+from faults.clocks import ClockJumps
+from faults.damages import Damaged
+from faults.disks import DiskFull, SyncFails, TornWrite, WriteFails
+from faults.fault import Fault
+from faults.networks import Cuts, Delays, Duplicates, Silence
+from faults.processes import Killed, KilledWhileStarting, Restarted, Stopped
+from faults.replicas import DatabaseRestarted, ReplicaKilled, ReplicaStopped
+from faults.resources import IdleConnections, NoMemory, SlowReaders
+
+FAULTS: Final[tuple[type[Fault], ...]] = (
+    Killed,
+    KilledWhileStarting,
+    Stopped,
+    Restarted,
+    DiskFull,
+    WriteFails,
+    SyncFails,
+    TornWrite,
+    Damaged,
+    ClockJumps,
+    Delays,
+    Cuts,
+    Silence,
+    Duplicates,
+    NoMemory,
+    IdleConnections,
+    SlowReaders,
+    ReplicaKilled,
+    ReplicaStopped,
+    DatabaseRestarted,
+)

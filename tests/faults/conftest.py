@@ -1,0 +1,6 @@
+"""Where the suite's modules and those that all tests of processes share are found."""
+
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "system")]

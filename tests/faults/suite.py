@@ -1,0 +1,121 @@
+"""One fault, so many rounds, one seed: clients play, the fault strikes, the history is judged. Gives a row of the table."""
+
+import random
+import statistics
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+from server_process import START_SECONDS, wait_until
+
+from faults.checker import Verdict, View, first_acknowledged, judge, look
+from faults.fault import SNAPSHOT_EVENTS, Fault
+from faults.history import History
+from faults.load import Load, Traffic
+
+SHOWN_FINDINGS = 10
+MOST_EVENTS = 3 * SNAPSHOT_EVENTS  # that a start may have to read of an agent
+
+
+class FaultError(AssertionError):
+    """A promise was broken."""
+
+
+class Row(NamedTuple):
+    """Of the table."""
+
+    fault: str
+    title: str
+    seed: int
+    rounds: int
+    acknowledged: int
+    unknown: int
+    repeated: int
+    lost: int
+    duplicated: int
+    recovery_median: float
+    recovery_most: float
+    note: str
+    seconds: float
+
+
+def run(kind: type[Fault], rounds: int, seed: int, directory: Path) -> Row:
+    """Raises `FaultError` with all that is wrong."""
+    began, name = time.monotonic(), kind.__name__
+    fault = kind(directory, random.Random(f"{seed} {name}"))
+    with closing(fault), History(directory / "history.jsonl") as history:
+        fault.start()
+        load = Load(Traffic(history, fault.targets, patience=fault.patience, uncertain=fault.uncertain), seed)
+        strikes, failures = _struck(fault, load, rounds)
+        verdict = Verdict()
+        if not failures or fault.server.process is not None:
+            verdict = _judged(fault, load, history, failures)
+        entries = history.entries()
+        if failures or verdict.findings:
+            findings = [*dict.fromkeys([*failures, *verdict.findings])]
+            raise FaultError(_told(kind, rounds, seed, verdict, findings, history.path))
+        recoveries = [first_acknowledged(entries, load.agents, struck) for struck in strikes]
+        return Row(
+            fault=name,
+            title=fault.title,
+            seed=seed,
+            rounds=rounds,
+            acknowledged=verdict.acknowledged,
+            unknown=verdict.unknown,
+            repeated=verdict.repeated,
+            lost=verdict.lost,
+            duplicated=verdict.duplicated,
+            recovery_median=statistics.median(recoveries),
+            recovery_most=max(recoveries),
+            note=fault.note,
+            seconds=time.monotonic() - began,
+        )
+
+
+def _struck(fault: Fault, load: Load, rounds: int) -> tuple[list[float], list[str]]:
+    """The moments of recovery, and what went wrong while clients played."""
+    strikes, failures = list[float](), list[str]()
+    fault.strikes_at(load.traffic)
+    try:
+        load.begin()
+        for _ in range(rounds):
+            load.wait_for_calls(fault.chosen.randint(2, 20))
+            strikes.append(fault.strike())
+            load.wait_for_recovery(strikes[-1])
+    except AssertionError as error:
+        failures.append(str(error))
+    try:
+        load.end()
+        if not failures:
+            fault.settle()
+    except AssertionError as error:
+        failures.append(str(error))
+    return strikes, failures
+
+
+def _judged(fault: Fault, load: Load, history: History, failures: list[str]) -> Verdict:
+    views: dict[str, View] = {}
+    metrics = wait_until(lambda: fault.server.http("/metrics")[1], START_SECONDS, "there are metrics")
+    for agent in load.agents:
+        try:
+            views[agent] = look(fault.server.admin, agent, metrics)
+        except grpc.RpcError as error:
+            failures.append(f"{agent} cannot be asked for: {error.code().name}: {error.details()}")
+    failures += [
+        f"{agent}: a start reads {view.verified.events} events: it is bounded by history, not by snapshots"
+        for agent, view in views.items()
+        if view.verified.events > MOST_EVENTS
+    ]
+    return judge(history.entries(), views, repeats_by_network=fault.repeats_by_network)
+
+
+def _told(kind: type[Fault], rounds: int, seed: int, verdict: Verdict, findings: list[str], history: Path) -> str:
+    shown = "\n  ".join(findings[:SHOWN_FINDINGS])
+    more = f"\n  and {len(findings) - SHOWN_FINDINGS} more" if len(findings) > SHOWN_FINDINGS else ""
+    return (
+        f"{kind.title}: {verdict.lost} lost, {verdict.duplicated} duplicated, {len(findings)} findings:\n  {shown}{more}\n"
+        f"the history is {history}; to play it again: "
+        f"make test-faults FAULT={kind.__name__} ROUNDS={rounds} SEED={seed}"
+    )

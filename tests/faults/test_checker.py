@@ -1,0 +1,259 @@
+"""The checker finds nothing in a history that is as it should be, and every single thing that is not."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from faults.checker import CONSTRAINT_GAUGES, GAUGES, Verdict, View, first_acknowledged, judge
+from faults.history import ERROR, OK, UNKNOWN, Entry, History
+from faults.replay import problem_of
+from faults.worlds import World
+from safe_psrl import SafePsrl, Transition
+from safe_psrl_proto.v1 import admin_pb2, control_pb2
+
+AGENT, SEED, EPISODES = "a", 3, 2
+Entries = list[Entry]
+Doctored = Callable[[Entries, View], None]
+
+
+def entry(number: float, call: str, request: Any, reply: Any, expected: str = "OK") -> Entry:
+    return Entry(AGENT, call, request, number, number + 0.5, OK, "OK", reply, expected)
+
+
+def honest() -> tuple[Entries, View]:
+    """Two episodes, played by the algorithm itself, and what a service without a fault says then."""
+    world, chosen = World(1, learned=False), random.Random(1)
+    spec = world.spec(SEED)
+    learner = SafePsrl(problem_of(spec.cmdp), seed=SEED)
+    memory, counts = learner.initial_state(), np.zeros((1, 4, 2, 4), np.int64)
+    created = admin_pb2.CreateAgentRequest(agent=AGENT, spec=spec)
+    entries = [entry(0, "CreateAgent", created, admin_pb2.CreateAgentResponse())]
+    rewards, costs = [0.0] * EPISODES, [0.0] * EPISODES
+    for k in range(EPISODES):
+        memory, plan = learner.start_episode(memory)
+        started = control_pb2.StartEpisodeResponse(
+            episode=k + 1,
+            action=int(plan.policy[0, 0]),
+            predicted_costs=plan.predicted_costs,
+            dual_variables=plan.next_dual_variables,
+        )
+        start = control_pb2.StartEpisodeRequest(agent=AGENT, request_id=str(k), state=0)
+        entries.append(entry(len(entries), "StartEpisode", start, started))
+        state = 0
+        for step in range(world.horizon):
+            action = int(plan.policy[step, state])
+            seen = world.step(chosen, state, action)
+            moved = control_pb2.Transition(
+                state=state, action=action, next_state=seen.next_state, reward=seen.reward, costs=seen.costs
+            )
+            done = step == world.horizon - 1
+            reply = control_pb2.StepResponse(episode=k + 1, step=step, episode_done=done)
+            if not done:
+                reply.action = int(plan.policy[step + 1, seen.next_state])
+            request = control_pb2.StepRequest(agent=AGENT, episode=k + 1, step=step, transition=moved)
+            entries.append(entry(len(entries), "Step", request, reply))
+            memory = learner.observe(memory, Transition(step, state, action, seen.next_state, seen.reward, tuple(seen.costs)))
+            counts[0, state, action, seen.next_state] += 1
+            rewards[k], costs[k] = rewards[k] + seen.reward, costs[k] + seen.costs[0]
+            state = seen.next_state
+    regrets = np.cumsum([cost - spec.cmdp.constraints[0].cost_budget for cost in costs])
+    status = admin_pb2.AgentStatus(
+        agent=AGENT,
+        episode=EPISODES,
+        completed_episodes=EPISODES,
+        transitions=int(counts.sum()),
+        cumulative_reward=sum(rewards),
+        last_reward=rewards[-1],
+        visited_ratio=float((counts.sum(axis=(0, 3)) > 0).mean()),
+        state_digest="d",
+        constraints=[
+            admin_pb2.ConstraintStatus(
+                name="cost-0",
+                last_cost=costs[-1],
+                mean_cost=sum(costs) / EPISODES,
+                constraint_regret=regrets[-1],
+                constraint_regret_max=max(0.0, regrets.max()),
+                violations=int(sum(regret > 0 for regret in np.diff(regrets, prepend=0.0))),
+                dual_variable=memory.dual_variables[0],
+            )
+        ],
+    )
+    gauges = {(gauge, AGENT, ""): float(getattr(status, field)) for field, gauge in GAUGES.items()}
+    gauges |= {
+        (gauge, AGENT, "cost-0"): float(getattr(status.constraints[0], field)) for field, gauge in CONSTRAINT_GAUGES.items()
+    }
+    return entries, View(status, counts, admin_pb2.VerifyAgentResponse(ok=True, state_digest="d"), gauges)
+
+
+def verdict_after(doctor: Doctored) -> Verdict:
+    entries, view = honest()
+    doctor(entries, view)
+    return judge(entries, {AGENT: view})
+
+
+def steps(entries: Entries) -> list[Entry]:
+    return [entry for entry in entries if entry.call == "Step"]
+
+
+def test_an_honest_history_has_no_findings() -> None:
+    verdict = verdict_after(lambda _entries, _view: None)
+    assert verdict.findings == []
+    assert (verdict.lost, verdict.duplicated, verdict.acknowledged) == (0, 0, 19)
+
+
+def look(number: float, version: int, transitions: int, digest: str = "") -> Entry:
+    status = admin_pb2.AgentStatus(version=version, transitions=transitions, state_digest=digest or str(version))
+    return entry(number, "GetAgent", admin_pb2.GetAgentRequest(agent=AGENT), admin_pb2.GetAgentResponse(status=status))
+
+
+def enter_twice(entries: Entries, _view: View) -> None:
+    entries.append(steps(entries)[0]._replace(begin=50, end=51))
+
+
+def call_a_first_report_a_repetition(entries: Entries, _view: View) -> None:
+    steps(entries)[3].reply.duplicate = True
+
+
+def lose_a_transition(_entries: Entries, view: View) -> None:
+    view.counts[tuple(np.argwhere(view.counts)[0])] -= 1
+
+
+def learn_a_transition_twice(_entries: Entries, view: View) -> None:
+    view.counts[tuple(np.argwhere(view.counts)[0])] += 1
+
+
+def give_another_action(entries: Entries, _view: View) -> None:
+    first = steps(entries)[0]
+    question = control_pb2.GetActionRequest(agent=AGENT, episode=1, step=1, state=first.request.transition.next_state)
+    entries.append(
+        entry(50, "GetAction", question, control_pb2.GetActionResponse(episode=1, step=1, action=1 - first.reply.action))
+    )
+
+
+def play_otherwise_than_the_algorithm(entries: Entries, _view: View) -> None:
+    steps(entries)[0].reply.action = 1 - steps(entries)[0].reply.action
+
+
+def leave_a_gap(entries: Entries, _view: View) -> None:
+    entries.remove(steps(entries)[2])
+
+
+def skip_an_episode(entries: Entries, _view: View) -> None:
+    for found in entries:
+        if found.call == "StartEpisode" and found.reply.episode == 2:
+            found.reply.episode = 3
+
+
+def answer_a_start_in_two_ways(entries: Entries, _view: View) -> None:
+    start = next(found for found in entries if found.call == "StartEpisode")
+    other = control_pb2.StartEpisodeResponse()
+    other.CopyFrom(start.reply)
+    other.predicted_reward += 1
+    entries.append(start._replace(reply=other))
+
+
+def go_back(entries: Entries, _view: View) -> None:
+    entries.extend([look(50, 20, 16), look(51, 19, 16)])
+
+
+def show_two_states_for_a_version(entries: Entries, _view: View) -> None:
+    entries.extend([look(50, 20, 16, "one"), look(51, 20, 16, "two")])
+
+
+def forget_for_a_while(entries: Entries, _view: View) -> None:
+    entries.append(look(50, 20, 15))
+
+
+def show_what_nobody_sent(entries: Entries, _view: View) -> None:
+    entries.append(look(0.6, 20, 1))
+
+
+def refuse_what_is_right(entries: Entries, _view: View) -> None:
+    entries.append(steps(entries)[0]._replace(outcome=ERROR, code="NOT_FOUND", reply=None))
+
+
+def accept_a_mistake(entries: Entries, _view: View) -> None:
+    entries.append(steps(entries)[0]._replace(expected="ALREADY_EXISTS"))
+
+
+def move_the_dual_variable(entries: Entries, _view: View) -> None:
+    next(found for found in entries if found.call == "StartEpisode").reply.dual_variables[0] += 0.5
+
+
+def miscount_in_the_status(_entries: Entries, view: View) -> None:
+    view.status.constraints[0].constraint_regret += 0.25
+
+
+def miscount_in_a_gauge(_entries: Entries, view: View) -> None:
+    view.gauges["observed_transitions", AGENT, ""] += 1  # type: ignore[index]  # a dictionary here
+
+
+def serve_other_than_is_stored(_entries: Entries, view: View) -> None:
+    view.verified.state_digest = "e"
+
+
+@pytest.mark.parametrize(
+    ("doctor", "finding"),
+    [
+        (enter_twice, "was entered 2 times"),
+        (call_a_first_report_a_repetition, "never sent before"),
+        (lose_a_transition, "the posterior has 15"),
+        (learn_a_transition_twice, "the posterior has 17"),
+        (give_another_action, "the action was"),
+        (play_otherwise_than_the_algorithm, "other actions than without interruption"),
+        (leave_a_gap, "the steps of episode 1 are"),
+        (skip_an_episode, "the episodes are [1, 3]"),
+        (answer_a_start_in_two_ways, "answered in two ways"),
+        (go_back, "version 19 was seen after 20"),
+        (show_two_states_for_a_version, "with two states"),
+        (forget_for_a_while, "15 transitions were seen when from 16 to 16"),
+        (show_what_nobody_sent, "1 transitions were seen when from 0 to 0"),
+        (refuse_what_is_right, "refused with NOT_FOUND"),
+        (accept_a_mistake, "should have been ALREADY_EXISTS"),
+        (move_the_dual_variable, "another dual variable"),
+        (miscount_in_the_status, "constraint_regret of cost-0"),
+        (miscount_in_a_gauge, "the gauge observed_transitions"),
+        (serve_other_than_is_stored, "what is stored is not what is served"),
+    ],
+)
+def test_whatever_is_wrong_is_found(doctor: Doctored, finding: str) -> None:
+    assert any(finding in found for found in verdict_after(doctor).findings), verdict_after(doctor).findings
+
+
+def test_losses_and_repetitions_are_counted() -> None:
+    assert verdict_after(lose_a_transition).lost == 1
+    assert verdict_after(learn_a_transition_twice).duplicated == 1
+
+
+def test_an_agent_that_is_gone_is_found() -> None:
+    entries, _ = honest()
+    assert judge(entries, {}).findings == [f"{AGENT}: the service does not tell of it any more"]
+
+
+def test_a_call_that_was_made_again_may_be_a_repetition() -> None:
+    """If nobody knows what came of the first attempt."""
+    entries, view = honest()
+    again = steps(entries)[3]
+    again.reply.duplicate = True
+    entries.append(again._replace(begin=again.begin - 0.1, end=again.begin, outcome=UNKNOWN, code="UNAVAILABLE", reply=None))
+    verdict = judge(sorted(entries, key=lambda found: found.end), {AGENT: replace(view)})
+    assert (verdict.findings, verdict.unknown, verdict.repeated) == ([], 1, 1)
+
+
+def test_recovery_is_counted_from_the_first_call_that_began_after_the_fault() -> None:
+    entries, _ = honest()
+    assert first_acknowledged(entries, [AGENT], 3.9) == pytest.approx(0.6)
+
+
+def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
+    entries, _ = honest()
+    entries.append(steps(entries)[0]._replace(outcome=UNKNOWN, code="UNAVAILABLE", reply=None, end=99.0))
+    with History(tmp_path / "history.jsonl") as history:
+        for found in entries:
+            history.record(found)
+        assert history.entries() == entries
