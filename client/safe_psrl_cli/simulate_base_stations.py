@@ -16,9 +16,7 @@ MOST = 1_000  # cells, and devices: so many episodes may an agent have open
 
 
 def base_stations(
-    agent: Annotated[
-        str, typer.Option(metavar="NAME", help="The agents are NAME-cell-1 …, NAME-camera …, or NAME-device-1 ….")
-    ] = "stations",
+    agent: Annotated[str, typer.Option(metavar="NAME", help="What the names of the agents begin with.")] = "stations",
     cells: Annotated[int, typer.Option(metavar="C", min=1, max=MOST, help="Base stations, on a grid.")] = 20,
     devices: Annotated[
         int, typer.Option(metavar="D", min=1, max=MOST, help="Cameras, pedestrians and vehicles that watch media.")

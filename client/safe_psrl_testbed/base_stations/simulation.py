@@ -73,22 +73,22 @@ class BaseStationsSimulation:
 
     def run(self, on_episode: Callable[[], object] = lambda: None) -> None:
         """Play. Ctrl-C stops it at once: the episodes under way are left to the next run, which abandons them."""
-        for name, rule in RULES.items():
-            play_rule(self._settings, rule, self.books[name], self.episodes)
-        began = time.monotonic()
         try:
             asyncio.run(self._play(on_episode))
         except KeyboardInterrupt:
             self._interrupted = True
-        finally:
-            self._seconds = time.monotonic() - began
 
     async def _play(self, on_episode: Callable[[], object]) -> None:
         async with AsyncClient(self._target, **self._connection) as client:
             lanes = [Lane(client) for _ in range(min(LANES, len(self.names)))]
+            rules = [RulePlayer(self._settings, rule, self.books[name]) for name, rule in RULES.items()]
             try:
                 for _ in range(self.episodes):
+                    began = time.monotonic()
                     await self._episode(lanes)
+                    self._seconds += time.monotonic() - began
+                    for player in rules:
+                        player.play_episode()
                     on_episode()
             finally:
                 await asyncio.gather(*(lane.close() for lane in lanes))
@@ -168,15 +168,22 @@ class BaseStationsSimulation:
         }
 
 
-def play_rule(settings: WorldSettings, rule: Rule, books: Books, episodes: int) -> None:
+class RulePlayer:
     """The same world without a service."""
-    world, buffers = BaseStations(settings), PlaybackBuffers(settings.devices, settings.seed)
-    for _ in range(episodes):
-        states, actions = [buffers.empty()], []
+
+    def __init__(self, settings: WorldSettings, rule: Rule, books: Books) -> None:
+        self._world = BaseStations(settings)
+        self._buffers = PlaybackBuffers(settings.devices, settings.seed)
+        self._rule = rule
+        self._books = books
+
+    def play_episode(self) -> None:
+        states: list[NDArray[np.int64]] = [self._buffers.empty()]
+        actions: list[NDArray[np.int64]] = []
         for step in range(SPEC.horizon):
-            actions.append(rule(step, states[-1]))
-            states.append(buffers.advance(world.advance(actions[-1] == FAST)))
-        books.enter(states, actions)
+            actions.append(self._rule(step, states[-1]))
+            states.append(self._buffers.advance(self._world.advance(actions[-1] == FAST)))
+        self._books.enter(states, actions)
 
 
 def _names(name: str, agents_per: Grouping, settings: WorldSettings) -> list[str]:
