@@ -8,7 +8,7 @@ OUT    ?= demo-results
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup proto format lint types contracts generated pytest lock audit deploy-check clean
+.PHONY: help demo test lte setup proto format lint types contracts generated pytest lock audit deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +17,10 @@ demo: setup ## Run the service, learn through it, kill it half way, and see that
 	$(BIN)/safe-psrl demo --out $(OUT)
 
 test: setup lint types contracts generated pytest ## Run every check: ruff, mypy, import contracts, generated code, pytest
+
+lte: setup ## Install ns-3 for the simulated LTE cell and play it for a minute; `make test` does so too from then on
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lte]'
+	$(BIN)/pytest tests/system/test_lte_cell.py
 
 setup: $(VENV)/.installed $(VENV)/.kernels ## Create the virtual environment and install the locked dependencies
 

@@ -43,8 +43,8 @@ def lte_cell(
     media units in the playback buffer. Reward: playback does not stall. Cost: use of the fast service, at most 5 of an
     episode's 10 epochs. Fixed rules play the same cell beside it: the same walks, fading, bursts and playback.
 
-    Takes a few minutes for 400 episodes. Ctrl-C stops after the current episodes and still tells. Needs ns-3: pip install
-    'safe-psrl[lte]', or make lte in a checkout.
+    Takes a few minutes for 400 episodes. Ctrl-C stops after the current episodes and still tells. Needs ns-3: make lte in a
+    checkout, the extra `lte` elsewhere.
 
     Examples:
 
@@ -120,6 +120,11 @@ def _show(summary: dict[str, Any]) -> None:
         highlight=False,
     )
     show_policies(console, summary)
+    console.print(
+        f"Of all episodes of one agent, constraint regret is at most {summary['agents_constraint_regret']:,.0f} now, "
+        f"and was at most {summary['agents_constraint_regret_max']:,.0f} ever.",
+        highlight=False,
+    )
     moves = list(summary["kernel"][0]["cell"])
     table = table_of("How the network moved the buffers | how the paper has it", "service, buffer", "seen", *moves)
     for row in summary["kernel"]:

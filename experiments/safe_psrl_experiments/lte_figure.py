@@ -65,17 +65,27 @@ def moving_means(axis: Axes, series: Mapping[str, NDArray[np.float64]], window: 
 
 
 def _regret(axis: Axes, regret: NDArray[np.float64], summary: dict[str, Any]) -> None:
+    """Of each UE, and of an agent that they share."""
     episodes = np.arange(1, len(regret) + 1)
     for ue in range(regret.shape[1]):
-        axis.plot(episodes, regret[:, ue], color="#0072B2", alpha=0.5 + 0.5 / (ue + 1), linewidth=1.3)
+        axis.plot(episodes, regret[:, ue], color="#0072B2", alpha=0.6, linewidth=1.3)
         axis.annotate(f"UE {ue + 1}", (episodes[-1], regret[-1, ue]), fontsize=8, xytext=(3, -3), textcoords="offset points")
+    if len(summary["agents"]) < regret.shape[1]:
+        total = regret.sum(axis=1)
+        axis.plot(episodes, total, color="black", linewidth=2)
+        axis.annotate("agent", (episodes[-1], total[-1]), fontsize=8, xytext=(3, -3), textcoords="offset points")
     axis.axhline(0, color="black", linewidth=0.8)
     axis.axhline(summary["horizon"], color="#D55E00", linestyle="--", linewidth=1.2)
     axis.annotate(
-        "one horizon", (1, summary["horizon"]), fontsize=8, color="#D55E00", xytext=(0, 3), textcoords="offset points"
+        "one horizon above the budget",
+        (1, summary["horizon"]),
+        fontsize=8,
+        color="#D55E00",
+        xytext=(0, 3),
+        textcoords="offset points",
     )
-    axis.set(title="Learned: constraint regret of each UE", ylabel="cost above the budget, summed", xlabel="episode")
-    axis.margins(x=0.06)
+    axis.margins(x=0.08, y=0.15)
+    axis.set(title="Learned: constraint regret", ylabel="cost above the budget, summed", xlabel="episode")
 
 
 def _kernel(axis: Axes, rows: list[dict[str, Any]]) -> None:

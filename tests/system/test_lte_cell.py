@@ -49,7 +49,7 @@ def test_agents_and_rules_play_the_cell(new_server: Callable[..., ServerProcess]
             status = client.get_agent(f"lte-{i + 1}").status
             assert (status.completed_episodes, status.transitions) == (episodes, episodes * 10)
         regrets = [status.constraints[0].constraint_regret for status in client.list_agents()]
-    assert max(regrets) == policies["learned"]["constraint_regret"]
+    assert max(regrets) == policies["learned"]["constraint_regret"] == summary["agents_constraint_regret"]
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
@@ -76,7 +76,9 @@ def test_ctrl_c_ends_the_network_and_tells(new_server: Callable[..., ServerProce
         summary = json.loads(told)
         assert summary["interrupted"]
         assert summary["agents"] == ["lte"]
-        assert summary["episodes"] * UES == client.get_agent("lte").status.completed_episodes
+        status = client.get_agent("lte").status
+        assert summary["episodes"] * UES == status.completed_episodes
+        assert summary["agents_constraint_regret"] == status.constraints[0].constraint_regret
         wait_until(lambda: not _group_lives(process.pid), 30, "no process of the simulation is left")
 
 

@@ -58,6 +58,7 @@ class BaseStationsSimulation:
         self._settings = settings
         self._connection: dict[str, Any] = {"patience": patience, "credentials": credentials, "token": token}
         self._target = target
+        self._begun: set[int] = set()  # agents that have begun an episode in this run
         self._interrupted = False
         self._seconds = 0.0
 
@@ -96,14 +97,7 @@ class BaseStationsSimulation:
     async def _episode(self, lanes: Sequence[Lane]) -> None:
         groups = self._groups()
         states = [self._buffers.empty()]
-        firsts = set(np.unique(groups, return_index=True)[1].tolist())
-        # an agent's first device begins first, when no other has begun: what a run before left open makes way for it
-        cursors = [
-            EpisodeCursor(self.names[group], 0, abandon_open=device in firsts) for device, group in enumerate(groups.tolist())
-        ]
-        begun = await _exchange(lanes, groups, [cursor.start for cursor in cursors])
-        for cursor, reply in zip(cursors, begun, strict=True):
-            cursor.started(reply.start_episode)
+        cursors = await self._begin(lanes, groups)
         actions = [_actions(cursors)]
         for _ in range(SPEC.horizon):
             states.append(self._buffers.advance(self.world.advance(actions[-1] == FAST)))
@@ -117,6 +111,21 @@ class BaseStationsSimulation:
             actions.append(_actions(cursors))
         self.books[LEARNED].enter(states, actions[:-1])
         self.groups.append(groups)
+
+    async def _begin(self, lanes: Sequence[Lane], groups: NDArray[np.int64]) -> list[EpisodeCursor]:
+        """An episode for every device. An agent's first one of all abandons what a run before left open, so it comes alone."""
+        agents, devices = np.unique(groups, return_index=True)
+        firsts = [device for agent, device in zip(agents.tolist(), devices.tolist(), strict=True) if agent not in self._begun]
+        self._begun.update(agents.tolist())
+        cursors = [
+            EpisodeCursor(self.names[group], 0, abandon_open=device in firsts) for device, group in enumerate(groups.tolist())
+        ]
+        others = [device for device in range(len(groups)) if device not in firsts]
+        for batch in filter(None, (firsts, others)):
+            replies = await _exchange(lanes, groups[batch], [cursors[device].start for device in batch])
+            for device, reply in zip(batch, replies, strict=True):
+                cursors[device].started(reply.start_episode)
+        return cursors
 
     def _groups(self) -> NDArray[np.int64]:
         """[D]: by index of `names`, the agent that begins an episode for the device now."""
@@ -201,6 +210,13 @@ async def _exchange(
 ) -> list[control_pb2.StepStreamResponse]:
     """The replies to all calls. An agent's calls go through one lane, in order; the lanes go on side by side."""
     spread = [[i for i, group in enumerate(groups.tolist()) if group % len(lanes) == lane] for lane in range(len(lanes))]
-    replies = await asyncio.gather(*(lane.exchange([calls[i] for i in mine]) for lane, mine in zip(lanes, spread, strict=True)))
-    answered = {i: reply for mine, got in zip(spread, replies, strict=True) for i, reply in zip(mine, got, strict=True)}
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            exchanges = [
+                tasks.create_task(lane.exchange([calls[i] for i in mine])) for lane, mine in zip(lanes, spread, strict=True)
+            ]
+    except ExceptionGroup as errors:  # the others were stopped; the first one tells enough
+        raise errors.exceptions[0] from None
+    answers = [exchange.result() for exchange in exchanges]
+    answered = {i: reply for mine, got in zip(spread, answers, strict=True) for i, reply in zip(mine, got, strict=True)}
     return [answered[i] for i in range(len(calls))]

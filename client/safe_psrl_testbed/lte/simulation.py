@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, Final
 
 import grpc
+import numpy as np
+from numpy.typing import NDArray
 
 from safe_psrl.documents import spec_to_document
 from safe_psrl_client import Client, spec_from_document
@@ -98,11 +100,18 @@ class LteSimulation:
             with self._client() as client, ServedAgents(client, self.names) as agents:
                 play(agents)
 
+    def agents_constraint_regret(self) -> NDArray[np.float64]:
+        """[E, agents]: the cost above the budget of all episodes of an agent, summed up to each round of episodes."""
+        regret = self.books[LEARNED].constraint_regret
+        owners = np.unique(self.names, return_inverse=True)[1]
+        return np.stack([regret[:, owners == agent].sum(axis=1) for agent in range(owners.max() + 1)], axis=1)
+
     def summary(self) -> dict[str, Any]:
         """What was done so far, as plain values."""
         policies = {name: account(books) for name, books in self.books.items() if books.episodes}
         episodes = sum(books.episodes for books in self.books.values())
         simulated = episodes * SPEC.horizon * self.settings.epoch_ms / 1000
+        regret = self.agents_constraint_regret()
         fixed = {name: policy for name, policy in policies.items() if name != LEARNED}
         return {
             "scenario": "lte-cell",
@@ -117,6 +126,8 @@ class LteSimulation:
             "episodes": self.books[LEARNED].episodes,
             "seconds": self._seconds,
             "simulated_seconds": simulated,
+            "agents_constraint_regret": float(regret[-1].max()) if len(regret) else 0.0,
+            "agents_constraint_regret_max": float(regret.max()) if len(regret) else 0.0,
             "policies": policies,
             "best_fixed_within_budget": best_within_budget(fixed),
             "kernel": kernel_rows(self.books[LEARNED].transition_counts),
