@@ -36,7 +36,7 @@ def draw_base_stations(path: Path, simulation: BaseStationsSimulation, summary: 
     )
     for axis in axes.flat[1:]:
         axis.grid(alpha=0.3)
-    axes[1, 0].legend(loc="center right", fontsize=8)
+    figure.legend(*axes[1, 0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=9)
     caption = (
         f"{summary['cells']} cells, {summary['devices']} devices, an agent a {summary['agents_per']}, "
         f"method {summary['method']}, seed {summary['seed']}, {summary['episodes']:,} episodes a device. "

@@ -100,3 +100,14 @@ def test_without_ns3_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(bindings.Ns3MissingError, match=r"pip install 'safe-psrl\[lte\]'"):
         NetworkProcess(CellSettings())
     assert not multiprocessing.active_children()
+
+
+def test_moves_are_counted_by_how_far_they_go() -> None:
+    counts = np.zeros((10, 2, 10), np.int64)
+    counts[2, 0, [1, 2, 3, 5]] = [1, 2, 3, 4]
+    counts[0, 1, [0, 1]] = [3, 1]
+    rows = {(row["service"], row["buffer"]): row for row in kernel_rows(counts)}
+    assert rows["fast", "not empty"]["cell"] == pytest.approx({"down": 0.1, "stay": 0.2, "up": 0.3, "up more": 0.4})
+    assert rows["fast", "not empty"]["paper"] == pytest.approx({"down": 0.08, "stay": 0.74, "up": 0.18, "up more": 0})
+    assert rows["slow", "empty"]["cell"] == {"down": 0, "stay": 0.75, "up": 0.25, "up more": 0}
+    assert rows["slow", "empty"]["seen"] == 4
