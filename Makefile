@@ -8,8 +8,8 @@ OUT    ?= demo-results
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-faults test-mutations test-fuzz test-soak setup proto format lint types contracts generated pytest lock audit \
-	deploy-check clean
+.PHONY: help demo test test-faults test-mutations test-fuzz test-soak lte setup proto format lint types contracts generated pytest lock \
+	audit deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ test-mutations: setup ## Make dangerous edits in copies of the sources, and show
 	@rm -rf $(ROWS) && mkdir -p $(ROWS)
 	$(BIN)/python tests/faults/mutations.py --rows $(ROWS)
 	$(BIN)/python tests/faults/report.py $(ROWS) docs/reliability.md
+
+lte: setup ## Install ns-3 for the simulated LTE cell and play it for a minute; `make test` does so too from then on
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lte]'
+	$(BIN)/pytest tests/system/test_lte_cell.py
 
 setup: $(VENV)/.installed $(VENV)/.kernels ## Create the virtual environment and install the locked dependencies
 

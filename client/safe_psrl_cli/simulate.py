@@ -4,11 +4,46 @@ import json
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from safe_psrl_cli.connection import DEFAULT_TARGET, AsJson, Target, reported_errors
 from safe_psrl_cli.credentials import client_credentials
+from safe_psrl_cli.simulate_base_stations import base_stations
+from safe_psrl_cli.simulate_lte import lte_cell
+
+ENVIRONMENT = "environment"
 
 
+class EnvironmentOrCommand(TyperGroup):
+    """`simulate streaming-buffer …` is short for `simulate environment streaming-buffer …`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = [ENVIRONMENT, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=EnvironmentOrCommand,
+    help="""Play simulated environments against the agents of a service, and tell how they did.
+
+    The name of an environment may stand in place of a command.
+
+    Examples:
+
+    safe-psrl simulate streaming-buffer --agent buffer --episodes 2000
+
+    safe-psrl simulate lte-cell --ues 4 --episodes 400
+
+    safe-psrl simulate base-stations --cells 20 --devices 300
+    """,
+    no_args_is_help=True,
+)
+app.command("lte-cell")(lte_cell)
+app.command("base-stations")(base_stations)
+
+
+@app.command(ENVIRONMENT)
 def simulate(
     environment: Annotated[
         str,
@@ -33,7 +68,7 @@ def simulate(
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
-    """Play simulated environments against the agents of a service, and tell how they did.
+    """Play environments whose kernel is known, against the exact optimum.
 
     Ctrl-C stops after the current episodes and still tells. A service that restarts meanwhile is waited for.
 

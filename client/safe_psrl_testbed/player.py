@@ -51,11 +51,6 @@ class Player:
         if mode == "local":
             self._value_of(np.zeros((self._spec.horizon, self._spec.num_states), np.int32))  # compiles, before it is urgent
 
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        spec = self._spec
-        return spec.num_states, spec.num_actions, spec.horizon, spec.num_constraints
-
     def play(self, client: Client, episodes: int, stopping: threading.Event, on_episode: Callable[[], object]) -> None:
         """Play that many episodes, or until `stopping`. An agent that was left in an episode begins a new one."""
         try:

@@ -55,13 +55,8 @@ class Simulation:
         with self._client() as client:
             for player in self._players:
                 definition.seed = player.seed
-                cmdp = patiently(partial(_found, client, player.name, definition if create else None), client.timeout).cmdp
-                shape = (cmdp.num_states, cmdp.num_actions, cmdp.horizon, len(cmdp.constraints))
-                if shape != player.shape:
-                    raise InvalidArgumentError(
-                        f"agent {player.name} is for another problem than {self.scenario.name}: states, actions, horizon and "
-                        f"constraints are {shape}, not {player.shape}; choose another --agent"
-                    )
+                prepare = partial(prepare_agent, client, player.name, definition, self.scenario.name, create=create)
+                patiently(prepare, client.timeout)
 
     def run(self, on_episode: Callable[[], object] = lambda: None) -> None:
         """Play. Ctrl-C stops it gently; the first error stops it and is raised."""
@@ -102,12 +97,27 @@ class Simulation:
         }
 
 
-def _found(client: Client, name: str, definition: model_pb2.AgentSpec | None) -> model_pb2.AgentSpec:
-    """What the agent `name` is for. If there is none, it is created from `definition`."""
+def prepare_agent(client: Client, name: str, definition: model_pb2.AgentSpec, problem: str, *, create: bool = True) -> None:
+    """See that the agent `name` exists and is for this problem; if there is none, with `create`, create it."""
     try:
-        return client.get_agent(name, with_spec=True).spec
+        found = client.get_agent(name, with_spec=True).spec
     except NotFoundError:
-        if definition is None:
+        if not create:
             raise
         client.create_agent(name, definition)
-        return definition
+        return
+    theirs, ours = _shape(found.cmdp), _shape(definition.cmdp)
+    if theirs != ours:
+        raise InvalidArgumentError(
+            f"agent {name} is for another problem than {problem}: states, actions, horizon and "
+            f"constraints are {theirs}, not {ours}; choose another --agent"
+        )
+    if found.max_open_episodes < definition.max_open_episodes:
+        raise InvalidArgumentError(
+            f"agent {name} may have {found.max_open_episodes} open episodes at a time, and {definition.max_open_episodes} "
+            "are needed; choose another --agent"
+        )
+
+
+def _shape(cmdp: model_pb2.CmdpSpec) -> tuple[int, int, int, int]:
+    return cmdp.num_states, cmdp.num_actions, cmdp.horizon, len(cmdp.constraints)

@@ -18,6 +18,9 @@ COMMANDS = [
     ("bench", "scrape"),
     ("bench", "store"),
     ("console",),
+    ("simulate",),
+    ("simulate", "base-stations"),
+    ("simulate", "lte-cell"),
     ("store",),
     ("store", "backup"),
     ("store", "restore"),
@@ -50,7 +53,7 @@ def test_every_command_explains_itself_with_an_example(
     assert "…" not in ended.out.replace("random:…", "")  # nothing is cut off
 
 
-@pytest.mark.parametrize("command", [(), ("bench",), ("spec",)], ids=" ".join)
+@pytest.mark.parametrize("command", [(), ("bench",), ("simulate",), ("spec",)], ids=" ".join)
 def test_a_command_that_lacks_its_subcommand_shows_its_help(safe_psrl: Callable[..., Any], command: tuple[str, ...]) -> None:
     ended = safe_psrl(*command)
     assert ended.code == 2

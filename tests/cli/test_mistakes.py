@@ -31,6 +31,12 @@ MISTAKES = [
     (["spec", "show", "nowhere"], "environment = 'nowhere'"),
     (["spec", "check", "absent.json"], "No such file"),
     (["bench", "learn", "--rounds", "0"], "--rounds"),
+    (["simulate", "nowhere", "--agent", "a"], "environment = 'nowhere'"),
+    (["simulate", "--agent", "a", "nowhere"], "environment = 'nowhere'"),
+    (["simulate", "--agent", "a"], "Missing argument"),
+    (["simulate", "lte-cell", "--ues", "0"], "--ues"),
+    (["simulate", "base-stations", "--agents-per", "street"], "--agents-per"),
+    (["simulate", "base-stations", "--devices", "1001"], "--devices"),
 ]
 
 
@@ -82,3 +88,8 @@ def test_an_error_of_ours_is_not_hidden_as_a_users_mistake(
     monkeypatch.setattr("safe_psrl_testbed.scenario_named", break_down)
     with pytest.raises(ValueError, match="broken"):
         safe_psrl("spec", "check", "inventory")
+
+
+def test_a_simulation_without_ns3_says_what_to_install(safe_psrl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert_is_one_line(safe_psrl("simulate", "lte-cell", "--target", "127.0.0.1:1"), "pip install 'safe-psrl[lte]'")

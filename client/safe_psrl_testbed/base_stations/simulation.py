@@ -1,0 +1,222 @@
+"""Base stations played by the agents of a service, one a cell, a class or a device, all at once; and by fixed rules."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, Literal
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+
+from safe_psrl.documents import spec_to_document
+from safe_psrl_client import AsyncClient, Client, Transition, spec_from_document
+from safe_psrl_client.cursor import EpisodeCursor
+from safe_psrl_client.patience import DEFAULT_PATIENCE, patiently
+from safe_psrl_proto.v1 import control_pb2
+from safe_psrl_testbed.base_stations.lane import Call, Lane
+from safe_psrl_testbed.base_stations.world import CLASSES, BaseStations, WorldSettings
+from safe_psrl_testbed.books import BUDGET, SPEC, Books, account, best_within_budget
+from safe_psrl_testbed.playback import PlaybackBuffers
+from safe_psrl_testbed.rules import FAST, RULES, SLOW, Rule
+from safe_psrl_testbed.simulation import prepare_agent
+
+Grouping = Literal["cell", "class", "device"]
+LEARNED: Final = "learned"
+LANES: Final = 8  # streams that the agents are spread over
+
+
+class BaseStationsSimulation:
+    """Agents `name`-cell-1 …, `name`-camera …, or `name`-device-1 …, by what has an agent.
+
+    A device's episode is played by the agent of the cell, class or device that it has at the start: one that is handed over
+    meanwhile ends its episode with the agent that began it.
+    """
+
+    def __init__(
+        self,
+        settings: WorldSettings,
+        target: str,
+        name: str,
+        episodes: int,
+        *,
+        agents_per: Grouping = "cell",
+        method: str = "adaptive",
+        patience: float = DEFAULT_PATIENCE,
+        credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
+    ) -> None:
+        self.world = BaseStations(settings)
+        self.episodes = episodes
+        self.agents_per = agents_per
+        self.method = method
+        self.names = _names(name, agents_per, settings)
+        self.books = {policy: Books(settings.devices) for policy in [LEARNED, *RULES]}
+        self.groups: list[NDArray[np.int64]] = []  # of each episode, [D]: whose agent played the device
+        self._buffers = PlaybackBuffers(settings.devices, settings.seed)
+        self._settings = settings
+        self._connection: dict[str, Any] = {"patience": patience, "credentials": credentials, "token": token}
+        self._target = target
+        self._begun: set[int] = set()  # agents that have begun an episode in this run
+        self._interrupted = False
+        self._seconds = 0.0
+
+    def prepare(self) -> None:
+        """See that every agent exists and is for this problem; create those that are missing."""
+        definition = spec_from_document(spec_to_document(SPEC))
+        definition.options.method = self.method
+        definition.max_open_episodes = 1 if self.agents_per == "device" else self._settings.devices
+        with Client(self._target, **self._connection) as client:
+            for i, name in enumerate(self.names):
+                definition.seed = self._settings.seed + i
+                patiently(partial(prepare_agent, client, name, definition, "base-stations"), client.timeout)
+
+    def run(self, on_episode: Callable[[], object] = lambda: None) -> None:
+        """Play. Ctrl-C stops it at once: the episodes under way are left to the next run, which abandons them."""
+        try:
+            asyncio.run(self._play(on_episode))
+        except KeyboardInterrupt:
+            self._interrupted = True
+
+    async def _play(self, on_episode: Callable[[], object]) -> None:
+        async with AsyncClient(self._target, **self._connection) as client:
+            lanes = [Lane(client) for _ in range(min(LANES, len(self.names)))]
+            rules = [RulePlayer(self._settings, rule, self.books[name]) for name, rule in RULES.items()]
+            try:
+                for _ in range(self.episodes):
+                    began = time.monotonic()
+                    await self._episode(lanes)
+                    self._seconds += time.monotonic() - began
+                    for player in rules:
+                        player.play_episode()
+                    on_episode()
+            finally:
+                await asyncio.gather(*(lane.close() for lane in lanes))
+
+    async def _episode(self, lanes: Sequence[Lane]) -> None:
+        groups = self._groups()
+        states = [self._buffers.empty()]
+        cursors = await self._begin(lanes, groups)
+        actions = [_actions(cursors)]
+        for _ in range(SPEC.horizon):
+            states.append(self._buffers.advance(self.world.advance(actions[-1] == FAST)))
+            seen = [
+                Transition(*step) for step in zip(states[-2].tolist(), actions[-1].tolist(), states[-1].tolist(), strict=True)
+            ]
+            reports = [cursor.report(one) for cursor, one in zip(cursors, seen, strict=True)]
+            replies = await _exchange(lanes, groups, reports)
+            for cursor, one, reply in zip(cursors, seen, replies, strict=True):
+                cursor.reported(one, reply.step)
+            actions.append(_actions(cursors))
+        self.books[LEARNED].enter(states, actions[:-1])
+        self.groups.append(groups)
+
+    async def _begin(self, lanes: Sequence[Lane], groups: NDArray[np.int64]) -> list[EpisodeCursor]:
+        """An episode for every device. An agent's first one of all abandons what a run before left open, so it comes alone."""
+        agents, devices = np.unique(groups, return_index=True)
+        firsts = [device for agent, device in zip(agents.tolist(), devices.tolist(), strict=True) if agent not in self._begun]
+        self._begun.update(agents.tolist())
+        cursors = [
+            EpisodeCursor(self.names[group], 0, abandon_open=device in firsts) for device, group in enumerate(groups.tolist())
+        ]
+        others = [device for device in range(len(groups)) if device not in firsts]
+        for batch in filter(None, (firsts, others)):
+            replies = await _exchange(lanes, groups[batch], [cursors[device].start for device in batch])
+            for device, reply in zip(batch, replies, strict=True):
+                cursors[device].started(reply.start_episode)
+        return cursors
+
+    def _groups(self) -> NDArray[np.int64]:
+        """[D]: by index of `names`, the agent that begins an episode for the device now."""
+        if self.agents_per == "device":
+            return np.arange(self._settings.devices)
+        return (self.world.cells if self.agents_per == "cell" else self.world.classes).copy()
+
+    def agents_constraint_regret(self) -> NDArray[np.float64]:
+        """[E, agents]: the cost above the budget of all episodes of an agent, summed up to each round of episodes."""
+        rounds = zip(self.groups, self.books[LEARNED].costs, strict=True)
+        excess = [np.bincount(groups, costs - BUDGET, len(self.names)) for groups, costs in rounds]
+        return np.cumsum(np.reshape(excess, (-1, len(self.names))), axis=0)
+
+    def summary(self) -> dict[str, Any]:
+        """What was done so far, as plain values."""
+        learned, settings = self.books[LEARNED], self._settings
+        policies = {name: account(books) for name, books in self.books.items() if books.episodes}
+        regret = self.agents_constraint_regret()
+        steps = learned.episodes * SPEC.horizon * settings.devices
+        return {
+            "scenario": "base-stations",
+            "cells": settings.cells,
+            "devices": settings.devices,
+            "agents": len(self.names),
+            "agents_per": self.agents_per,
+            "method": self.method,
+            "seed": settings.seed,
+            "horizon": SPEC.horizon,
+            "cost_budget": BUDGET,
+            "interrupted": self._interrupted,
+            "episodes": learned.episodes,
+            "steps": steps,
+            "seconds": self._seconds,
+            "steps_per_second": steps / self._seconds if self._seconds else 0.0,
+            "handovers": self.world.handovers,
+            "agents_constraint_regret": float(regret[-1].max()) if len(regret) else 0.0,
+            "agents_constraint_regret_max": float(regret.max()) if len(regret) else 0.0,
+            "policies": policies,
+            "best_fixed_within_budget": best_within_budget({k: v for k, v in policies.items() if k != LEARNED}),
+            "classes": {
+                name: {
+                    "devices": int((self.world.classes == i).sum()),
+                    "stalls": float(learned.stalls[:, self.world.classes == i].mean()),
+                    "cost": float(learned.costs[:, self.world.classes == i].mean()),
+                }
+                for i, name in enumerate(CLASSES)
+                if learned.episodes and (self.world.classes == i).any()
+            },
+        }
+
+
+class RulePlayer:
+    """The same world without a service."""
+
+    def __init__(self, settings: WorldSettings, rule: Rule, books: Books) -> None:
+        self._world = BaseStations(settings)
+        self._buffers = PlaybackBuffers(settings.devices, settings.seed)
+        self._rule = rule
+        self._books = books
+
+    def play_episode(self) -> None:
+        states: list[NDArray[np.int64]] = [self._buffers.empty()]
+        actions: list[NDArray[np.int64]] = []
+        for step in range(SPEC.horizon):
+            actions.append(self._rule(step, states[-1]))
+            states.append(self._buffers.advance(self._world.advance(actions[-1] == FAST)))
+        self._books.enter(states, actions)
+
+
+def _names(name: str, agents_per: Grouping, settings: WorldSettings) -> list[str]:
+    if agents_per == "class":
+        return [f"{name}-{kind}" for kind in CLASSES]
+    return [f"{name}-{agents_per}-{i + 1}" for i in range(settings.cells if agents_per == "cell" else settings.devices)]
+
+
+def _actions(cursors: Sequence[EpisodeCursor]) -> NDArray[np.int64]:
+    return np.array([SLOW if cursor.action is None else cursor.action for cursor in cursors], np.int64)
+
+
+async def _exchange(
+    lanes: Sequence[Lane], groups: NDArray[np.int64], calls: Sequence[Call]
+) -> list[control_pb2.StepStreamResponse]:
+    """The replies to all calls. An agent's calls go through one lane, in order; the lanes go on side by side."""
+    spread = [[i for i, group in enumerate(groups.tolist()) if group % len(lanes) == lane] for lane in range(len(lanes))]
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            exchanges = [
+                tasks.create_task(lane.exchange([calls[i] for i in mine])) for lane, mine in zip(lanes, spread, strict=True)
+            ]
+    except ExceptionGroup as errors:  # the others were stopped; the first one tells enough
+        raise errors.exceptions[0] from None
+    answers = [exchange.result() for exchange in exchanges]
+    answered = {i: reply for mine, got in zip(spread, answers, strict=True) for i, reply in zip(mine, got, strict=True)}
+    return [answered[i] for i in range(len(calls))]

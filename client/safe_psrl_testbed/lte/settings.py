@@ -1,0 +1,41 @@
+"""The size and the load of an LTE cell."""
+
+from dataclasses import dataclass
+from typing import Final
+
+BANDWIDTHS: Final = (6, 15, 25, 50)  # resource blocks: 1.4, 3, 5 and 10 MHz
+MOST_UES: Final = 32
+
+
+@dataclass(frozen=True)
+class CellSettings:
+    """A cell that is always short of capacity: background traffic with a guaranteed rate fills it, with random pauses."""
+
+    ues: int = 4
+    seed: int = 1
+    epoch_ms: int = 50  # simulated time between decisions
+    unit_packets: int = 4  # a media unit; the remote host sends one an epoch
+    packet_bytes: int = 500  # with UDP and IP headers
+    radius: float = 150.0  # metres around the station in which the UEs walk
+    busy_seconds: float = 0.5  # mean length of the background's bursts
+    idle_seconds: float = 0.06  # and of its pauses
+    settle_seconds: float = 1.0  # until every UE is attached and the queues are as they will be
+
+    @property
+    def resource_blocks(self) -> int:
+        """About as many a UE, whatever their number."""
+        return next(blocks for blocks in BANDWIDTHS if blocks >= 1.5 * self.ues)
+
+    @property
+    def unit_bytes(self) -> int:
+        return self.unit_packets * self.packet_bytes
+
+    @property
+    def unit_rate(self) -> int:
+        """Bits a second that bring one media unit an epoch: the rate that the fast service guarantees."""
+        return self.unit_bytes * 8 * 1000 // self.epoch_ms
+
+    @property
+    def background_rate(self) -> int:
+        """Bits a second: more than the cell can carry."""
+        return 500_000 * self.resource_blocks

@@ -1,0 +1,127 @@
+"""The LTE cell as a figure: stalls and cost against the budget, the constraint regret, buffers, and the kernel that was met."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+from numpy.typing import NDArray
+
+mpl.use("Agg")
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from safe_psrl_testbed.books import Books
+
+WINDOW: Final = 40  # episodes of a moving mean
+SHOWN_EPOCHS: Final = 60  # of the buffers' traces, at the end of the run
+LEARNED: Final = "learned"
+LOOKS: Final[dict[str, tuple[str, Any]]] = {
+    "learned": ("#0072B2", "-"),
+    "always-slow": ("#999999", ":"),
+    "always-fast": ("#D55E00", "--"),
+    "fast-below-half": ("#CC79A7", "-."),
+    "fast-at-first": ("#009E73", (0, (5, 1))),
+}
+
+
+def draw_lte_cell(path: Path, books: Mapping[str, Books], summary: dict[str, Any]) -> Path:
+    figure = Figure(figsize=(12, 10), layout="constrained")
+    axes = figure.subplots(3, 2)
+    played = {name: book for name, book in books.items() if book.episodes}
+    moving_means(axes[0, 0], {name: book.stalls.mean(axis=1) for name, book in played.items()}, WINDOW)
+    axes[0, 0].set(title="Stalls", ylabel="stalled epochs of an episode's 10", ylim=(0, 10.3), xlabel="episode")
+    moving_means(axes[0, 1], {name: book.costs.mean(axis=1) for name, book in played.items()}, WINDOW)
+    axes[0, 1].axhline(summary["cost_budget"], color="black", linewidth=1.2, label="budget")
+    axes[0, 1].set(title="Cost against the budget", ylabel="fast epochs of an episode", ylim=(-0.3, 10.3), xlabel="episode")
+    _regret(axes[1, 0], played[LEARNED].constraint_regret, summary)
+    _kernel(axes[1, 1], summary["kernel"])
+    _buffers(axes[2, 0], played, LEARNED)
+    _buffers(axes[2, 1], played, summary["best_fixed_within_budget"] or "always-slow")
+    handles = {label: line for axis in axes[0] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=6, fontsize=9)
+    for axis in axes.flat:
+        axis.grid(alpha=0.3)
+    caption = (
+        f"LTE cell in ns-3: {summary['ues']} UEs, {len(summary['agents'])} agent(s), method {summary['method']}, "
+        f"seed {summary['seed']}, {summary['episodes']:,} episodes of 10 epochs of {summary['epoch_ms']} ms. "
+        f"Stalls and cost: mean over UEs and {WINDOW} episodes."
+    )
+    figure.supxlabel(caption, fontsize=8.5, color="#444444")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png", dpi=120, metadata={"Description": caption})
+    return path
+
+
+def moving_means(axis: Axes, series: Mapping[str, NDArray[np.float64]], window: int) -> None:
+    """A curve for each policy: the mean of the last `window` episodes, or of as many as there are."""
+    for name, values in series.items():
+        sums = np.cumsum(np.concatenate([[0.0], values]))
+        ends = np.arange(1, len(values) + 1)
+        starts = np.maximum(ends - window, 0)
+        colour, style = LOOKS[name]
+        axis.plot(ends, (sums[ends] - sums[starts]) / (ends - starts), color=colour, linestyle=style, linewidth=2, label=name)
+
+
+def _regret(axis: Axes, regret: NDArray[np.float64], summary: dict[str, Any]) -> None:
+    """Of each UE, and of an agent that they share."""
+    episodes = np.arange(1, len(regret) + 1)
+    for ue in range(regret.shape[1]):
+        axis.plot(episodes, regret[:, ue], color="#0072B2", alpha=0.6, linewidth=1.3)
+        axis.annotate(f"UE {ue + 1}", (episodes[-1], regret[-1, ue]), fontsize=8, xytext=(3, -3), textcoords="offset points")
+    if len(summary["agents"]) < regret.shape[1]:
+        total = regret.sum(axis=1)
+        axis.plot(episodes, total, color="black", linewidth=2)
+        axis.annotate("agent", (episodes[-1], total[-1]), fontsize=8, xytext=(3, -3), textcoords="offset points")
+    axis.axhline(0, color="black", linewidth=0.8)
+    axis.axhline(summary["horizon"], color="#D55E00", linestyle="--", linewidth=1.2)
+    axis.annotate(
+        "one horizon above the budget",
+        (1, summary["horizon"]),
+        fontsize=8,
+        color="#D55E00",
+        xytext=(0, 3),
+        textcoords="offset points",
+    )
+    axis.margins(x=0.08, y=0.15)
+    axis.set(title="Learned: constraint regret", ylabel="cost above the budget, summed", xlabel="episode")
+
+
+def _kernel(axis: Axes, rows: list[dict[str, Any]]) -> None:
+    moves = list(rows[0]["cell"])
+    shades = ("#D55E00", "#BBBBBB", "#56B4E9", "#0072B2")
+    labels: list[str] = []
+    for i, row in enumerate(rows):
+        for j, side in enumerate(("paper", "cell")):
+            left, y = 0.0, 2.4 * i + j
+            labels.append(f"{row['service']}, {row['buffer']}: {side}")
+            for move, colour in zip(moves, shades, strict=True):
+                share = row[side][move]
+                axis.barh(y, share, left=left, color=colour, height=0.85, label=move if i == j == 0 else None)
+                if share >= 0.05:
+                    axis.text(left + share / 2, y, f"{share:.2f}", ha="center", va="center", fontsize=8)
+                left += share
+    axis.set_yticks([2.4 * i + j for i in range(len(rows)) for j in (0, 1)], labels, fontsize=8)
+    axis.set(title="How the buffer moves in an epoch", xlabel="probability", xlim=(0, 1))
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, -0.42), ncols=4, fontsize=8, frameon=False)
+
+
+def _buffers(axis: Axes, played: Mapping[str, Books], name: str) -> None:
+    """The last episodes of the first UE, with its stalls and its fast epochs."""
+    if name not in played:
+        axis.set_visible(False)
+        return
+    states = played[name].states[:, :-1, 0].reshape(-1)[-SHOWN_EPOCHS:]
+    fast = (played[name].actions[:, :, 0].reshape(-1) == 0)[-SHOWN_EPOCHS:]
+    epochs = np.arange(len(states))
+    colour, _ = LOOKS[name]
+    axis.fill_between(epochs, 0, states, step="post", color=colour, alpha=0.25, linewidth=0)
+    axis.step(epochs, states, where="post", color=colour, linewidth=1.5, label="buffer")
+    axis.plot(epochs[states == 0], np.full((states == 0).sum(), -0.35), "|", color="#D55E00", markersize=7, label="stalled")
+    axis.plot(epochs[fast], np.full(fast.sum(), -0.8), "|", color="black", markersize=7, label="fast service")
+    for start in range(0, len(states), 10):
+        axis.axvline(start, color="#777777", linewidth=0.6, linestyle=":")
+    stop = max(5, int(states.max(initial=0)) + 1)
+    axis.set(title=f"Buffer of UE 1, last episodes: {name}", xlabel="epoch", ylabel="media units", ylim=(-1.2, stop))
+    axis.legend(loc="upper right", ncols=3, fontsize=8)

@@ -1,0 +1,97 @@
+"""The LTE cell's and the base stations' agents behind a service: what they are told is what happened, once."""
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from safe_psrl.documents import spec_to_document
+from safe_psrl_client import Client, InvalidArgumentError, options_from_document, spec_from_document
+from safe_psrl_proto.v1 import model_pb2
+from safe_psrl_server.conversion import unpack
+from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation, Grouping
+from safe_psrl_testbed.base_stations.world import CLASSES, WorldSettings
+from safe_psrl_testbed.books import SPEC, Books
+from safe_psrl_testbed.lte.cell import MediaCell
+from safe_psrl_testbed.lte.policies import ServedAgents
+from safe_psrl_testbed.simulation import prepare_agent
+
+
+class SteadyNetwork:
+    """Fast brings a media unit, slow nothing."""
+
+    def advance(self, fast: Sequence[bool]) -> list[float]:
+        return [float(guaranteed) for guaranteed in fast]
+
+
+def counts_of(client: Client, name: str) -> NDArray[np.int64]:
+    return unpack(client.get_posterior(name).transition_counts)[0]
+
+
+def definition_for(max_open_episodes: int) -> model_pb2.AgentSpec:
+    definition = spec_from_document(spec_to_document(SPEC))
+    definition.options.method = "adaptive"
+    definition.max_open_episodes = max_open_episodes
+    return definition
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_cells_agents_learn_what_its_books_say(client: Client, agent_name: str, shared: bool) -> None:
+    names = ["m" + agent_name[-60:]] * 3 if shared else [f"m{agent_name[-60:]}-{i}" for i in range(3)]
+    for name in dict.fromkeys(names):
+        definition = definition_for(max_open_episodes=names.count(name))
+        prepare_agent(client, name, definition, "lte-cell")
+        client.start_episode(name, 0)  # left open by a run before
+    books = Books(3)
+    with ServedAgents(client, names) as agents:
+        MediaCell(SteadyNetwork(), 3, seed=1).play(agents, books, 12, threading.Event(), lambda: None)
+    regret = books.constraint_regret[-1]
+    for name in dict.fromkeys(names):
+        status = client.get_agent(name).status
+        mine = [ue for ue, other in enumerate(names) if other == name]
+        assert status.completed_episodes == 12 * len(mine)
+        assert status.constraints[0].constraint_regret == pytest.approx(regret[mine].sum())
+    assert (
+        np.sum([counts_of(client, name) for name in dict.fromkeys(names)], axis=0).tolist() == books.transition_counts.tolist()
+    )
+
+
+@pytest.mark.parametrize("agents_per", ["cell", "class", "device"])
+def test_base_stations_agents_learn_what_their_books_say(
+    server: str, client: Client, agent_name: str, agents_per: Grouping
+) -> None:
+    settings = WorldSettings(cells=3, devices=9, seed=5)
+    simulation = BaseStationsSimulation(settings, server, "m" + agent_name[-60:], 4, agents_per=agents_per)
+    simulation.prepare()
+    assert len(simulation.names) == {"cell": 3, "class": len(CLASSES), "device": 9}[agents_per]
+    client.start_episode(simulation.names[0], 0)
+    simulation.run()
+    told = simulation.summary()
+    assert told["episodes"] == told["policies"]["always-slow"]["episodes"] == 4
+    assert told["steps"] == 4 * 9 * SPEC.horizon
+    assert sum(row["devices"] for row in told["classes"].values()) == 9
+    regret = simulation.agents_constraint_regret()
+    for i, name in enumerate(simulation.names):
+        status = client.get_agent(name).status
+        assert status.completed_episodes == sum((groups == i).sum() for groups in simulation.groups)
+        assert status.constraints[0].constraint_regret == pytest.approx(regret[-1, i])
+    counts = np.sum([counts_of(client, name) for name in simulation.names], axis=0)
+    assert counts.tolist() == simulation.books["learned"].transition_counts.tolist()
+
+
+def test_the_same_seed_is_the_same_run(server: str, agent_name: str) -> None:
+    def played(name: str) -> list[object]:
+        simulation = BaseStationsSimulation(WorldSettings(2, 6, 8), server, name, 3, agents_per="device")
+        simulation.prepare()
+        simulation.run()
+        return [simulation.books["learned"].states.tolist(), simulation.books["learned"].actions.tolist()]
+
+    assert played(f"m{agent_name[-60:]}-a") == played(f"m{agent_name[-60:]}-b")
+
+
+def test_an_agent_that_may_not_play_so_many_episodes_at_once_is_refused(client: Client, agent_name: str) -> None:
+    client.create_agent(agent_name, "streaming-buffer", options=options_from_document({"method": "adaptive"}))
+    with pytest.raises(InvalidArgumentError, match="1 open episodes at a time, and 4 are needed"):
+        prepare_agent(client, agent_name, definition_for(max_open_episodes=4), "lte-cell")

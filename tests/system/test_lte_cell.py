@@ -1,0 +1,90 @@
+"""`simulate lte-cell` in short, where ns-3 is installed: `make lte` installs it. The long run is told of in docs/testbed.md."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from server_process import SCRIPT, ServerProcess, show, wait_until
+
+from safe_psrl_client import Client
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("ns3") is None, reason="ns-3 is not installed: make lte"),
+]
+
+UES = 2
+
+
+def command(server: ServerProcess, episodes: int, *more: str) -> list[str]:
+    sizes = ["--ues", str(UES), "--episodes", str(episodes)]
+    return [*SCRIPT, "simulate", "lte-cell", "--target", server.target, "--json", *sizes, *more]
+
+
+def test_agents_and_rules_play_the_cell(new_server: Callable[..., ServerProcess], tmp_path: Path) -> None:
+    server = new_server()
+    server.start()
+    episodes, figure = 8, tmp_path / "lte.png"
+    ended = subprocess.run(
+        command(server, episodes, "--figure", str(figure)), capture_output=True, text=True, check=False, timeout=500
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "Failed to materialize" not in ended.stderr  # what ns-3's compiler mutters is not for users
+    summary = json.loads(ended.stdout)
+    show(f"{summary['simulated_seconds']:.0f} s of network in {summary['seconds']:.0f} s")
+    policies = summary["policies"]
+    assert policies["always-slow"]["cost"] == 0
+    assert policies["always-fast"]["cost"] == 10
+    assert policies["fast-at-first"]["cost"] == 5
+    assert policies["always-fast"]["stalls"] < policies["fast-at-first"]["stalls"] < policies["always-slow"]["stalls"]
+    rows = {(row["service"], row["buffer"]): row["cell"] for row in summary["kernel"]}
+    assert rows["fast", "empty"]["up"] > rows["slow", "empty"]["up"]  # the knob is one
+    with Client(server.target) as client:
+        for i in range(UES):
+            status = client.get_agent(f"lte-{i + 1}").status
+            assert (status.completed_episodes, status.transitions) == (episodes, episodes * 10)
+        regrets = [status.constraints[0].constraint_regret for status in client.list_agents()]
+    assert max(regrets) == policies["learned"]["constraint_regret"] == summary["agents_constraint_regret"]
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_ctrl_c_ends_the_network_and_tells(new_server: Callable[..., ServerProcess]) -> None:
+    server = new_server()
+    server.start()
+    with (
+        Client(server.target, timeout=30) as client,
+        subprocess.Popen(
+            command(server, 100_000, "--shared", "--no-compare"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
+        wait_until(
+            lambda: any(status.completed_episodes >= UES for status in client.list_agents()), 300, "an episode is played"
+        )
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the networks' processes too
+        told, errors = process.communicate(timeout=60)
+        assert process.returncode == 130, errors
+        assert "Traceback" not in errors
+        summary = json.loads(told)
+        assert summary["interrupted"]
+        assert summary["agents"] == ["lte"]
+        status = client.get_agent("lte").status
+        assert summary["episodes"] * UES == status.completed_episodes
+        assert summary["agents_constraint_regret"] == status.constraints[0].constraint_regret
+        wait_until(lambda: not _group_lives(process.pid), 30, "no process of the simulation is left")
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
