@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from safe_psrl_testbed.lte.simulation import LteSimulation
 
 MOST_UES = 32
+NETWORK_FAILED = 3
 
 
 def lte_cell(
@@ -57,11 +58,15 @@ def lte_cell(
     simulation = _prepared(
         target, agent, episodes, ues, seed, shared=shared, method=method, compare=compare, jobs=jobs, patience=patience
     )
+    from safe_psrl_testbed.lte.network_process import NetworkFailedError  # noqa: PLC0415  # prepared: it is there
+
     with reported_errors(target):
         try:
             with progress_bar("episodes") as progress:
                 tasks = {policy: progress.add_task(policy, total=episodes) for policy in simulation.books}
                 simulation.run(lambda policy: progress.advance(tasks[policy]))
+        except NetworkFailedError as error:
+            leave(str(error), NETWORK_FAILED)
         finally:
             summary = simulation.summary()
             if summary["episodes"]:

@@ -47,7 +47,7 @@ class NetworkProcess:
         except (EOFError, OSError):
             self._process.join(LEAVE_SECONDS)
             code = self._process.exitcode
-            raise NetworkFailedError(f"the network simulator ended with exit code {code}; see above") from None
+            raise NetworkFailedError(f"the network simulator ended with exit code {code}") from None
         return received
 
     def close(self) -> None:
