@@ -95,7 +95,7 @@ class Sampler:
         due = time.monotonic()
         while not self._enough.wait(max(0.0, due - time.monotonic())):
             due += INTERVAL
-            with suppress(OSError, AttributeError):  # killed while it was looked at
+            with suppress(OSError, KeyError):  # killed while it was looked at: then it has no files, or no memory
                 self._look()
 
     def _look(self) -> None:
