@@ -159,12 +159,16 @@ def settle(spec: CmdpSpec, state: AgentState) -> AgentState:
     counts, listed = state.transition_counts.copy(), spec.lists_next_states
     sums = state.signal_sums.copy()
     visits = state.visits.copy()
-    for step, s, a, next_state, reward, costs in state.pending:
-        place = spec.place_of(step, s, a, next_state) if listed else next_state
-        counts[step % len(counts), s, a, place] += 1
-        if len(visits):
-            visits[step % len(visits), s, a] += 1
-            sums[:, step % len(visits), s, a] += (reward, *costs)
+    steps, states, actions, next_states, rewards, costs = zip(*state.pending, strict=True)
+    if listed:
+        next_states = tuple(spec.place_of(*move[:4]) for move in state.pending)
+    hours = np.array(steps)
+    np.add.at(counts, (hours % len(counts), states, actions, next_states), 1)
+    if len(visits):
+        pairs = hours % len(visits), states, actions
+        np.add.at(visits, pairs, 1)
+        for signal, seen in zip(sums, (rewards, *zip(*costs, strict=True)), strict=True):
+            np.add.at(signal, pairs, seen)
     return replace(state, transition_counts=counts, signal_sums=sums, visits=visits, pending=())
 
 

@@ -57,10 +57,12 @@ class AgentCommands:
 
         return self.host.decide(request.agent, decide)
 
+    def action_at_hand(self, request: control_pb2.GetActionRequest) -> Acted | None:
+        """The action, if that needs neither a look into the store nor a new episode."""
+        return decisions.act(self.host.record(request.agent), request) if self.host.is_always_fresh else None
+
     async def get_action(self, request: control_pb2.GetActionRequest) -> Acted:
-        host = self.host
-        record = host.record(request.agent) if host.is_always_fresh else await host.fresh_record(request.agent)
-        acted = decisions.act(record, request)
+        acted = decisions.act(await self.host.fresh_record(request.agent), request)
         if acted is not None:
             return acted
 

@@ -44,7 +44,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
 
     async def GetAction(self, request: control_pb2.GetActionRequest, context: Context) -> control_pb2.GetActionResponse:
         try:
-            acted = await self._commands.get_action(request)
+            acted = self._commands.action_at_hand(request) or await self._commands.get_action(request)
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
         self._meter.acted(fallback=acted.fallback)

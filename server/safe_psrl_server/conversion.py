@@ -8,7 +8,7 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from safe_psrl_server.errors import InvalidArgumentError
 
 MAX_OPEN_EPISODES = 1000
 MAX_CONSTRAINTS = 100
+Move = tuple[int, int, int, int]  # step, state, action, next state; step 0 for all if nothing depends on it
+KnownSignals = tuple[float, list[float]]  # reward, costs
+_MOVES: Final[MutableMapping[SafePsrl, dict[Move, KnownSignals]]] = WeakKeyDictionary()
 _FAMILIES: Final[MutableMapping[tuple[bytes, bytes], SafePsrl]] = WeakValueDictionary()
 DTYPES = {"<i8": np.dtype("<i8"), "<f8": np.dtype("<f8")}
 
@@ -45,6 +48,16 @@ class Definition:
     @property
     def spec(self) -> CmdpSpec:
         return self.learner.spec
+
+    @cached_property
+    def moves(self) -> "dict[Move, KnownSignals]":
+        """Moves that were found possible, and what is known of each; shared by the family."""
+        return _MOVES.setdefault(self.family, {})
+
+    @cached_property
+    def varies_by_step(self) -> bool:
+        """Whether what is possible, or what it yields, depends on the step."""
+        return not self.spec.stationary or self.spec.signals.shape[1] > 1
 
     @cached_property
     def learns_reward(self) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from safe_psrl.learner import AgentState, Plan, settle
 from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.agent_record import COMPLETED, AgentRecord, Episode
-from safe_psrl_server.conversion import policy_to_message, transition_from_event
+from safe_psrl_server.conversion import KnownSignals, Move, policy_to_message, transition_from_event
 from safe_psrl_server.errors import (
     AlreadyExistsError,
     FailedPreconditionError,
@@ -21,6 +21,7 @@ from safe_psrl_server.errors import (
 )
 
 MAX_REQUEST_ID = 128
+MOST_MOVES = 10_000  # of a problem that are noted as possible
 ABANDONED = events_pb2.EPISODE_END_ABANDONED
 
 
@@ -260,46 +261,60 @@ def observed(
     record: AgentRecord, episode: Episode, step: int, transition: control_pb2.Transition, place: str = "transition"
 ) -> events_pb2.TransitionObserved:
     """`transition` as it will be stored: checked, and with the known signals where they were left out."""
-    spec = record.definition.spec
-    check_state(record, f"{place}.state", transition.state)
-    check_state(record, f"{place}.next_state", transition.next_state)
-    state, action = transition.state, transition.action
-    if not 0 <= action < spec.num_actions:
-        raise InvalidArgumentError(f"{place}.action", f"must be from 0 to {spec.num_actions - 1} (is {action})")
-    if not spec.available_actions[state, action]:
-        raise InvalidArgumentError(f"{place}.action", f"{action} is not available in state {state}", "ACTION_UNAVAILABLE")
-    if spec.place_of(step, state, action, transition.next_state) < 0:
-        raise InvalidArgumentError(
-            f"{place}.next_state",
-            f"{transition.next_state} is outside the support of state {state}, action {action}",
-            "OUTSIDE_SUPPORT",
-        )
-    known = spec.signals[:, step % spec.signals.shape[1], state, action]
-    if record.definition.learns_reward and not transition.HasField("reward"):
+    definition = record.definition
+    state, action, next_state = transition.state, transition.action, transition.next_state
+    move = (step if definition.varies_by_step else 0, state, action, next_state)
+    known = definition.moves.get(move) or checked_move(record, move, place)
+    reward, costs = known
+    if transition.HasField("reward"):
+        reward = transition.reward
+        check_signal(f"{place}.reward", reward)
+    elif definition.learns_reward:
         raise InvalidArgumentError(f"{place}.reward", "is missing, and this agent learns its reward")
-    if record.definition.learns_costs and not transition.costs:
+    if transition.costs:
+        costs = list(transition.costs)
+        if len(costs) != len(known[1]):
+            wanted = f"must be {len(known[1])}, one for each constraint (are {len(costs)})"
+            raise InvalidArgumentError(f"{place}.costs", wanted)
+        for i, cost in enumerate(costs):
+            check_signal(f"{place}.costs[{i}]", cost)
+    elif definition.learns_costs:
         raise InvalidArgumentError(f"{place}.costs", "are missing, and this agent learns its costs")
-    if transition.costs and len(transition.costs) != spec.num_constraints:
-        raise InvalidArgumentError(
-            f"{place}.costs", f"must be {spec.num_constraints}, one for each constraint (are {len(transition.costs)})"
-        )
-    known_reward, *known_costs = known.tolist()
-    reward = transition.reward if transition.HasField("reward") else known_reward
-    costs = list(transition.costs) or known_costs
-    for i, value in enumerate((reward, *costs)):
-        if not 0 <= value <= 1:
-            field = f"costs[{i - 1}]" if i else "reward"
-            raise InvalidArgumentError(f"{place}.{field}", f"must be a number from 0 to 1 (is {value})")
     return events_pb2.TransitionObserved(
         episode=episode.number,
         step=step,
         state=state,
         action=action,
-        next_state=transition.next_state,
+        next_state=next_state,
         reward=reward,
         costs=costs,
         overridden=episode.is_apart and bool(episode.policy[step, state] != action),
     )
+
+
+def checked_move(record: AgentRecord, move: Move, place: str) -> KnownSignals:
+    """What is known of a move that is possible; it is noted, for the same few come again and again."""
+    definition, spec, (step, state, action, next_state) = record.definition, record.definition.spec, move
+    check_state(record, f"{place}.state", state)
+    check_state(record, f"{place}.next_state", next_state)
+    if not 0 <= action < spec.num_actions:
+        raise InvalidArgumentError(f"{place}.action", f"must be from 0 to {spec.num_actions - 1} (is {action})")
+    if not spec.available_actions[state, action]:
+        raise InvalidArgumentError(f"{place}.action", f"{action} is not available in state {state}", "ACTION_UNAVAILABLE")
+    if spec.place_of(step, state, action, next_state) < 0:
+        raise InvalidArgumentError(
+            f"{place}.next_state", f"{next_state} is outside the support of state {state}, action {action}", "OUTSIDE_SUPPORT"
+        )
+    reward, *costs = spec.signals[:, step % spec.signals.shape[1], state, action].tolist()
+    if len(definition.moves) >= MOST_MOVES:
+        definition.moves.clear()
+    known = definition.moves[move] = reward, costs
+    return known
+
+
+def check_signal(field: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise InvalidArgumentError(field, f"must be a number from 0 to 1 (is {value})")
 
 
 # --- what is refused, and how

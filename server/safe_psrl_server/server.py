@@ -1,6 +1,7 @@
 """The composition root: the only place that starts things. `Server` builds; `start`, `drain` and `run` do."""
 
 import asyncio
+import gc
 import signal
 import time
 from pathlib import Path
@@ -79,6 +80,8 @@ class Server:
                 self._http.stop()
             await self._store.close()
             raise
+        gc.collect()
+        gc.freeze()  # what is here now stays: it need not be looked through again for garbage
         self._upkeep = asyncio.create_task(self.host.run())
         self._health.serve()
         log.info(

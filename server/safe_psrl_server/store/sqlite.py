@@ -1,7 +1,7 @@
 """The embedded store: SQLite in a directory.
 
-One connection writes, from one thread, which takes whatever has queued up, commits it in one transaction, and only then
-resolves the callers: group commit. A second connection reads. Write-ahead log, `synchronous=FULL`: a commit that returned
+One connection writes whatever has queued up in one transaction, a thread commits it, and only then the callers are resolved:
+group commit. A second connection reads. Write-ahead log, `synchronous=FULL`: a commit that returned
 is on the disk. A commit that fails stops everything, because nobody can say what became of it.
 """
 
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
@@ -72,6 +73,18 @@ class _Other(NamedTuple):
 _Entry = _Append | _Other
 
 
+@dataclass(eq=False)
+class _Group:
+    """Entries that share a commit."""
+
+    entries: list[_Entry]
+    results: list[object] = field(default_factory=list)  # of each, once it is entered
+    events: int = 0
+    number: int = 0  # of the commit
+    began: float = field(default_factory=time.perf_counter)
+    is_entered: bool = False
+
+
 class SqliteStore:
     """All agents of one server in `directory`, which no other process may use meanwhile."""
 
@@ -82,7 +95,7 @@ class SqliteStore:
         self._on_commit = on_commit
         self._lock = DirectoryLock(directory)
         self._witness = CommitWitness(directory / "commits")
-        self._queue: SimpleQueue[list[_Entry] | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Group | None] = SimpleQueue()
         self._waiting: list[_Entry] = []  # for the next commit
         self._is_busy = False  # a commit is under way, or about to be
         self._thread: threading.Thread | None = None
@@ -230,12 +243,20 @@ class SqliteStore:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        group, self._waiting = self._waiting, []
-        if group:
-            self._queue.put(group)
+        entries, self._waiting = self._waiting, []
+        if not entries:
+            return
+        group = _Group(entries)
+        if all(isinstance(entry, _Append) for entry in entries):
+            try:
+                self._enter(group)
+            except Exception as error:  # noqa: BLE001  # as if it had happened in the thread
+                self._fail(group, error)
+                return
+        self._queue.put(group)
 
-    def _committed(self, group: list[_Entry], results: Sequence[object]) -> None:
-        _resolve(group, results)
+    def _committed(self, group: "_Group") -> None:
+        _resolve(group.entries, group.results)
         self._is_busy = bool(self._waiting)
         if self._waiting:
             self._await_quiet()
@@ -298,35 +319,39 @@ class SqliteStore:
         """The writing thread."""
         while (group := self._queue.get()) is not None:
             try:
-                results = self._commit(group)
+                if not group.is_entered:
+                    self._enter(group)
+                self._writing.execute("COMMIT")
+                self._witness.note(group.number)
+                self._on_commit(time.perf_counter() - group.began, group.events)
             except Exception as error:  # noqa: BLE001  # whatever it was, nobody can say what became of the commit
                 self._loop.call_soon_threadsafe(self._fail, group, error)
                 return
-            self._loop.call_soon_threadsafe(self._committed, group, results)
+            self._loop.call_soon_threadsafe(self._committed, group)
 
-    def _commit(self, group: list[_Entry]) -> list[object]:
-        """The results of a group after its commit; exceptions are results too."""
-        db, results, events, began = self._writing, list[object](), 0, time.perf_counter()
-        rows = list[StoredRow]()
+    def _enter(self, group: "_Group") -> None:
+        """Write a group, all but the commit. Results are told after it; exceptions are results too.
+
+        Appends are entered on the loop: they are work for the processor alone, and threads that both need the interpreter
+        stop each other at every row. Snapshots, which may be large, are entered in the thread.
+        """
+        db, rows = self._writing, list[StoredRow]()
         db.execute("BEGIN IMMEDIATE")
-        for entry in group:
+        for entry in group.entries:
             try:
                 if isinstance(entry, _Append):
-                    results.append(self._chain(db, entry, rows))
-                    events += len(entry.events)
+                    group.results.append(self._chain(db, entry, rows))
+                    group.events += len(entry.events)
                 else:
                     _insert(db, rows)
                     rows.clear()
-                    results.append(entry.work(db))
-                    events += entry.events
+                    group.results.append(entry.work(db))
+                    group.events += entry.events
             except (VersionConflictError, DamagedStreamError) as error:
-                results.append(error)
+                group.results.append(error)
         _insert(db, rows)
-        (number,) = db.execute("UPDATE commits SET number = number + 1 RETURNING number").fetchone()
-        db.execute("COMMIT")
-        self._witness.note(number)
-        self._on_commit(time.perf_counter() - began, events)
-        return results
+        (group.number,) = db.execute("UPDATE commits SET number = number + 1 RETURNING number").fetchone()
+        group.is_entered = True
 
     def _chain(self, db: sqlite3.Connection, entry: _Append, rows: list[StoredRow]) -> int:
         """Add the rows of `entry` to `rows`; the version that the stream will have."""
@@ -343,12 +368,12 @@ class SqliteStore:
                 _insert_policies(db, entry.agent, head.version, entry.policies)
         return head.version
 
-    def _fail(self, group: list[_Entry], error: Exception) -> None:
+    def _fail(self, group: "_Group", error: Exception) -> None:
         failure = StoreFailedError(f"a commit to {self._directory} failed: {error}")
         if not self._failure.done():
             self._failure.set_result(failure)
-        group, self._waiting = group + self._waiting, []
-        _resolve(group, [failure] * len(group))
+        entries, self._waiting = group.entries + self._waiting, []
+        _resolve(entries, [failure] * len(entries))
 
 
 def _one_line(error: object) -> str:
