@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from safe_psrl.errors import SpecError
-from safe_psrl.learner import Plan
 from safe_psrl.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 from safe_psrl_server import decisions
@@ -16,7 +15,8 @@ from safe_psrl_server.agent_record import AgentRecord, Episode
 from safe_psrl_server.conversion import cmdp_to_message, completed, definition_of
 from safe_psrl_server.decisions import Acted, Reported
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
-from safe_psrl_server.host import PLANNED_BY, AgentHost, Timed
+from safe_psrl_server.host import PLANNED_BY, AgentHost
+from safe_psrl_server.planners import TimedPlan
 from safe_psrl_server.promises import Decided, Decision
 from safe_psrl_server.snapshot import refuse_nonsense
 
@@ -193,17 +193,17 @@ class AgentCommands:
         """Plan and begin an episode, after what is stored already and the events `before`, which are stored with it."""
         closing = decisions.make_room(record, abandon_open, self.host.now_micros(), before)
 
-        def begun(planned: Timed[Plan]) -> "Decision[events_pb2.EpisodeStarted]":
+        def begun(planned: TimedPlan) -> "Decision[events_pb2.EpisodeStarted]":
             plan, seconds = planned
             self.host.meter.planned(record.name, plan.episode, seconds, satisfiable=plan.kernel_satisfiable)
             event = decisions.starting(plan, request_id, state, PLANNED_BY, seconds, self.host.now_micros())
             return [*before, *closing, event], event.episode_started
 
-        async def in_time(planning: Awaitable[Timed[Plan]]) -> "Decision[events_pb2.EpisodeStarted]":
+        async def in_time(planning: Awaitable[TimedPlan]) -> "Decision[events_pb2.EpisodeStarted]":
             return begun(await planning)
 
         planned = self.host.plan(record.definition.learner, decisions.state_after(record, before))
-        return begun(planned) if isinstance(planned, Timed) else in_time(planned)
+        return begun(planned) if isinstance(planned, TimedPlan) else in_time(planned)
 
     def _event(self, **kind: object) -> events_pb2.Event:
         return events_pb2.Event(time_micros=self.host.now_micros(), **kind)  # type: ignore[arg-type]  # one of its kinds

@@ -10,22 +10,16 @@ the store was asked for the version, or has taken an append at it.
 import asyncio
 import contextlib
 import gc
-import os
-import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Generic, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numba
 import numpy as np
 import structlog
 
-from safe_psrl.learner import AgentState, Plan, SafePsrl
-from safe_psrl.streams import open_stream
+from safe_psrl.learner import AgentState, SafePsrl
 from safe_psrl.version import __version__
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agent_record import AgentRecord
@@ -40,6 +34,7 @@ from safe_psrl_server.errors import (
 )
 from safe_psrl_server.folding import apply_all, attach, folded, parsed
 from safe_psrl_server.metrics.meter import Meter
+from safe_psrl_server.planners import Planners, TimedPlan
 from safe_psrl_server.policies import is_large, stored
 from safe_psrl_server.promises import Decide, Made, Promise, Reply, given
 from safe_psrl_server.snapshot import restored, snapshot_of
@@ -55,10 +50,6 @@ from safe_psrl_server.store import (
 from safe_psrl_server.turns import Turns
 
 PLANNED_BY = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__version__}"
-INLINE_PLAN = 300_000  # products and draws of a plan that is made without a thread: about a millisecond
-ADAPTIVE_PLANS = 25  # ordinary plans that an adaptive one takes
-INLINE_PLAN_AT_WORST = 10 * INLINE_PLAN  # if every kernel that may be drawn must be
-PLANNERS_NICE = 19
 READS_AT_ONCE = 4  # so that the store reads while agents are made of what it read
 SNAPSHOTS_AT_ONCE = 64  # so that they share commits
 LARGE_TABLE = 100_000  # entries of an agent whose snapshot is made in a thread: a millisecond or more
@@ -66,14 +57,6 @@ REFRESH_PAUSE = 9  # times what a refresh took: it may have a tenth of the time
 MOST_CONFLICTS = 100  # of one call
 
 log = structlog.get_logger()
-_OWN = threading.local()  # each thread has a stream of random numbers to plan with
-
-
-class Timed(NamedTuple, Generic[Reply]):
-    """Something, and the seconds that it took to make."""
-
-    value: Reply
-    seconds: float
 
 
 class Verification(NamedTuple):
@@ -127,7 +110,7 @@ class AgentHost:
         self._snapshots = snapshots
         self._refresh_seconds = refresh_seconds
         self._agents: dict[str, Hosted] = {}
-        self._planners = ThreadPoolExecutor(limits.planning_threads, "planner", _give_way)
+        self._planners = Planners(limits.planning_threads)
         self._background: set[asyncio.Task[object]] = set()
 
     # --- life
@@ -174,7 +157,7 @@ class AgentHost:
         with contextlib.suppress(StoreFailedError):  # whoever waits for the store's failure hears of it there
             ours = [agent.name for agent in self._agents.values() if self._is_ours_to_save(agent)]
             await _for_each(ours, self.snapshot, SNAPSHOTS_AT_ONCE)
-        self._planners.shutdown()
+        self._planners.close()
 
     # --- reading
 
@@ -255,11 +238,9 @@ class AgentHost:
             return self._decide_at_once(agent, decide, may_create)
         return self._promised(self._in_background(self._decide_in_turn(agent, place, decide, may_create)))
 
-    def plan(self, learner: SafePsrl, state: AgentState) -> "Timed[Plan] | Awaitable[Timed[Plan]]":
-        """The next episode's plan and the seconds that it took. A long one is made in a thread, off the loop."""
-        if _is_short(learner):
-            return _timed_plan(learner, state)
-        return asyncio.get_running_loop().run_in_executor(self._planners, _timed_plan, learner, state)
+    def plan(self, learner: SafePsrl, state: AgentState) -> TimedPlan | Awaitable[TimedPlan]:
+        """The next episode's plan and the seconds that it took; at once, or when a thread has made it."""
+        return self._planners.plan(learner, state)
 
     async def snapshot(self, name: str) -> None:
         """Shorten the agent's stream, if anything was added to it."""
@@ -542,31 +523,6 @@ class AgentHost:
         self._background.discard(task)
         if not task.cancelled():
             task.exception()  # seen, even if the caller has gone away
-
-
-def _give_way() -> None:
-    """Let this thread run only when nobody who answers calls wants the core. On Linux priorities are of threads."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), PLANNERS_NICE)
-
-
-def _timed_plan(learner: SafePsrl, state: AgentState) -> "Timed[Plan]":
-    began = time.perf_counter()
-    if not hasattr(_OWN, "stream"):
-        _OWN.stream = open_stream()
-    _, plan = learner.start_episode(state, _OWN.stream)
-    return Timed(plan, time.perf_counter() - began)
-
-
-@lru_cache(maxsize=1024)
-def _is_short(learner: SafePsrl) -> bool:
-    """Whether a plan may be made on the loop. An adaptive one is about as many ordinary ones, or linear programs."""
-    spec, options = learner.spec, learner.options
-    if options.is_adaptive and spec.num_constraints > 1:
-        return False
-    work = spec.num_states**2 * spec.num_actions * (spec.horizon + 20)
-    plans = ADAPTIVE_PLANS if options.is_adaptive else 1
-    return work * plans <= INLINE_PLAN and work * learner.problem.max_draws <= INLINE_PLAN_AT_WORST
 
 
 async def _for_each(names: Iterable[str], work: Callable[[str], Awaitable[object]], at_once: int) -> None:

@@ -61,8 +61,8 @@ MUTATIONS: Final = (
         [
             Edit(
                 f"{SERVER}/store/sqlite.py",
-                '        db.execute("COMMIT")\n        self._witness',
-                '        db.execute("ROLLBACK")\n        self._witness',
+                'self._writing.execute("COMMIT")\n',
+                'self._writing.execute("ROLLBACK")\n',
             )
         ],
     ),
@@ -72,10 +72,11 @@ MUTATIONS: Final = (
         [
             Edit(
                 f"{SERVER}/store/sqlite.py",
-                "        return await self._submit(work, len(events))\n",
-                "        early = asyncio.ensure_future(self._submit(work, len(events)))\n"
-                "        early.add_done_callback(lambda done: done.exception())\n"
-                "        return expected_version + len(events)\n",
+                "        self._submit(_Append(agent, expected_version, events, policies, dropped, future))\n",
+                "        late = self._loop.create_future()\n"
+                "        self._submit(_Append(agent, expected_version, events, policies, dropped, late))\n"
+                "        late.add_done_callback(lambda done: done.exception())\n"
+                "        future.set_result(expected_version + len(events))\n",
             )
         ],
         rounds=3,
@@ -86,9 +87,8 @@ MUTATIONS: Final = (
         [
             Edit(
                 f"{SERVER}/store/sqlite.py",
-                "                self._loop.call_soon_threadsafe(self._fail, [entry.future for entry in group], error)\n"
-                "                return\n",
-                "                results = [error and 0 for entry in group]\n"
+                "                self._loop.call_soon_threadsafe(self._fail, group, error)\n                return\n",
+                "                group.results = [error and 0 for entry in group.entries]\n"
                 '                self._writing.in_transaction and self._writing.execute("ROLLBACK")\n',
             )
         ],

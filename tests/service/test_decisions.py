@@ -258,10 +258,10 @@ async def test_a_failed_commit_answers_unavailable_and_changes_no_record(
     await start(bench)
     version = bench.host.record("a").version
 
-    def fail(_group: object) -> list[object]:
+    def fail(_group: object) -> None:
         raise OSError("the disk is gone")
 
-    bench.store._commit = fail
+    bench.store._enter = fail
     for _ in range(2):
         with pytest.raises(UnavailableError, match="the disk is gone"):
             await report(bench, transition(0, 1, 0))

@@ -12,13 +12,13 @@ from safe_psrl_server.errors import UnavailableError
 
 def fail_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory runs out in the midst of applying a transition, and is there again after that."""
-    convert = agent_record.transition_from_event
+    make = agent_record.Transition
 
-    def fail(_observed: object) -> Any:
-        monkeypatch.setattr(agent_record, "transition_from_event", convert)
+    def fail(*_fields: object) -> Any:
+        monkeypatch.setattr(agent_record, "Transition", make)
         raise MemoryError
 
-    monkeypatch.setattr(agent_record, "transition_from_event", fail)
+    monkeypatch.setattr(agent_record, "Transition", fail)
 
 
 async def test_a_transition_that_could_not_be_applied_is_read_again(
