@@ -90,7 +90,14 @@ def grow(
 
 
 @app.command("serve")
-def serve(json_file: JsonFile = None, rounds: Rounds = 7) -> None:
+def serve(
+    json_file: JsonFile = None,
+    rounds: Rounds = 7,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw each figure against its bar here (.png, .svg, .pdf).", dir_okay=False),
+    ] = None,
+) -> None:
     """Steps, streams, whole episodes and actions of a service of its own, against a bare echo in the same framework.
 
     Servers are pinned to the first core, clients to the last. With h2load (nghttp2) installed, GetAction from it too.
@@ -98,8 +105,35 @@ def serve(json_file: JsonFile = None, rounds: Rounds = 7) -> None:
     Example: safe-psrl bench serve --json serve.json
     """
     from safe_psrl_experiments.bench.serve import bench_serve  # noqa: PLC0415
+    from safe_psrl_experiments.bench.serve_figure import draw_serve  # noqa: PLC0415
 
-    _run(lambda report: _with_service(report, lambda service: bench_serve(service, rounds, report)), json_file)
+    def bench(report: Callable[[str], None]) -> "list[Result]":
+        results = _with_service(report, lambda service: bench_serve(service, rounds, report))
+        if plot is not None:
+            draw_serve(plot, results)
+        return results
+
+    _run(bench, json_file)
+
+
+@app.command("page")
+def page(
+    markdown: Annotated[Path, typer.Argument(help="The page, as docs/performance.md.", exists=True, dir_okay=False)],
+    results: Annotated[list[Path], typer.Argument(help="Files of --json, named as their bench: serve.json.", exists=True)],
+) -> None:
+    """Put measured tables into a Markdown page, each between its marks.
+
+    Example: safe-psrl bench page docs/performance.md serve.json plan.json
+    """
+    from safe_psrl_experiments.bench.page import fill_page  # noqa: PLC0415
+
+    text = markdown.read_text(encoding="utf-8")
+    for file in results:
+        try:
+            text = fill_page(text, file.stem, json.loads(file.read_text(encoding="utf-8")))
+        except (ValueError, KeyError, TypeError) as error:
+            leave(f"{file} does not fit into {markdown}: {error}", USER_MISTAKE)
+    markdown.write_text(text, encoding="utf-8")
 
 
 @app.command("scrape")

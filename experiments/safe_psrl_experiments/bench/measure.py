@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
+from safe_psrl_experiments.bench.page import machine
+
 
 @dataclass(frozen=True)
 class Result:
@@ -64,4 +66,4 @@ def interleaved_times(
 
 
 def as_json(results: list[Result]) -> dict[str, Any]:
-    return {"results": [asdict(result) for result in results]}
+    return {"machine": machine(), "results": [asdict(result) for result in results]}
