@@ -1,0 +1,90 @@
+"""The conformance kit passes where the protocol is kept, and notices where it is not."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import careless_proxy
+import pytest
+from careless_proxy import Proxy
+from front import Front
+from server_process import SCRIPT, ServerProcess
+
+from safe_psrl_client.conformance import CHECKS, Wire, run, selected
+from safe_psrl_proto.v1 import admin_pb2
+from safe_psrl_server.embedded import EmbeddedServer
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer() as server:
+        yield server
+
+
+def failures(target: str, *chapters: str, timeout: float = 10.0) -> set[str]:
+    with Wire(target, timeout=timeout) as wire:
+        return {f"{check.chapter}.{check.name}" for check, result, _ in run(wire, selected(chapters)) if result == "FAIL"}
+
+
+def test_a_server_passes_and_so_does_the_shipped_front(new_server: Callable[..., ServerProcess], tmp_path: Path) -> None:
+    """All of it by the command, directly and through Envoy; nothing is skipped, and nothing is left behind."""
+    server = new_server()
+    server.start()
+    front = Front(tmp_path / "front", [server.target])
+    try:
+        front.start()
+        for target in (server.target, front.target):
+            file = tmp_path / "verdicts.json"
+            command = [*SCRIPT, "conformance", "--target", target, "--json", str(file)]
+            ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+            told = json.loads(file.read_text(encoding="utf-8"))
+            assert told["passed"]
+            assert [result["verdict"] for result in told["results"]] == ["pass"] * len(CHECKS)
+    finally:
+        front.close()
+    assert list(server.admin.ListAgents(admin_pb2.ListAgentsRequest()).agents) == []
+
+
+def test_an_honest_proxy_passes(server: EmbeddedServer) -> None:
+    """So that what fails below is the carelessness alone."""
+    with Proxy(server.target) as proxy:
+        assert failures(proxy.target) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "noticed"),
+    [
+        ("SendsTwice", {"ordering.keyless-once", "ordering.numbering"}),
+        ("DropsDetails", {"ordering.gap", "idempotency.report-conflict", "errors.details", "errors.fields-are-named"}),
+        ("HidesCodes", {"ordering.gap", "errors.details", "transport.unknown-method", "transport.health"}),
+        ("ForgetsErrors", {"errors.fields-are-named", "transport.malformed", "transport.malformed-stream"}),
+        ("ReordersReplies", {"streams.order-and-tags", "streams.errors-are-single"}),
+        ("BuffersStreams", {"streams.replies-at-once"}),
+        ("Caches", {"ordering.keyless-once", "idempotency.report-repeated"}),
+        ("LosesReplies", {"streams.order-and-tags"}),
+    ],
+)
+def test_a_careless_proxy_is_noticed(server: EmbeddedServer, kind: str, noticed: set[str]) -> None:
+    chapters = {name.partition(".")[0] for name in noticed}
+    with getattr(careless_proxy, kind)(server.target) as proxy:
+        found = failures(proxy.target, *chapters, timeout=2.0)
+    assert noticed <= found
+
+
+def interrupted(target: str) -> None:
+    with Wire(target) as wire:
+        name = wire.create()
+        assert wire.status(name).agent == name
+        raise KeyboardInterrupt
+
+
+def test_no_agents_are_left_behind(server: EmbeddedServer) -> None:
+    """Not even when the kit is stopped in the middle."""
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(server.target)
+    with Wire(server.target) as wire:
+        assert list(wire.call(wire.admin.ListAgents, admin_pb2.ListAgentsRequest()).agents) == []
