@@ -17,7 +17,7 @@ from safe_psrl_client.conformance import (  # noqa: F401  # they enter their che
     transport,
 )
 from safe_psrl_client.conformance.check import CHAPTERS, CHECKS, Check
-from safe_psrl_client.conformance.run import Verdict, run, selected
+from safe_psrl_client.conformance.verdicts import Verdict, run, selected
 from safe_psrl_client.conformance.wire import Wire
 
 __all__ = ["CHAPTERS", "CHECKS", "Check", "Verdict", "Wire", "run", "selected"]
