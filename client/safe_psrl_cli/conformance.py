@@ -28,6 +28,9 @@ def conformance(
     ] = None,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="How the names of its agents begin.")] = "conformance-",
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Longest time a call may take.")] = 10.0,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for a service that is only starting.")
+    ] = 0.0,
 ) -> None:
     """Check a server, or a proxy before one, against docs/protocol.md. Exit code 1 if a check fails.
 
@@ -46,7 +49,7 @@ def conformance(
         return
     verdicts: list[Verdict] = []
     with reported_errors(target), Wire(target, timeout=timeout, prefix=prefix, **client_credentials()) as wire:
-        wire.probe()
+        wire.probe(wait)
         for verdict in run(wire, checks):
             verdicts.append(verdict)
             _show(verdict)

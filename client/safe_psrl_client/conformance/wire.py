@@ -15,6 +15,7 @@ from safe_psrl_client.conformance.check import FailedError, require, same
 from safe_psrl_client.conformance.problem import agent_spec
 from safe_psrl_client.credentials import token_metadata
 from safe_psrl_client.errors import DOMAIN, error_of_call
+from safe_psrl_client.patience import patiently
 from safe_psrl_client.stream import StepStream
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
 
@@ -77,12 +78,17 @@ class Wire:
                 self.call(self.admin.DeleteAgent, admin_pb2.DeleteAgentRequest(agent=name))
         self._made.clear()
 
-    def probe(self) -> None:
-        """Raise the client library's error if nobody answers, or the caller may not make agents."""
-        try:
-            self.create(self.new_name())
-        except grpc.RpcError as error:
-            raise error_of_call(error) from None
+    def probe(self, wait: float = 0.0) -> None:
+        """Raise the client library's error if nobody answers for so long, or the caller may not make agents."""
+        name = self.new_name()
+
+        def create() -> None:
+            try:
+                self.create(name)
+            except grpc.RpcError as error:
+                raise error_of_call(error) from None
+
+        patiently(create, wait)
         self.tidy()
 
     # --- calling
