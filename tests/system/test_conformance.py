@@ -75,6 +75,38 @@ def test_a_careless_proxy_is_noticed(server: EmbeddedServer, kind: str, noticed:
     assert noticed <= found
 
 
+def nothing(*_arguments: object, **_named: object) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("where", "instead", "noticed"),
+    [
+        ("decisions.refuse_gap", nothing, "ordering.gap"),
+        ("decisions.refuse_jump", nothing, "ordering.continuity"),
+        ("decisions.refuse_conflict", nothing, "idempotency.report-conflict"),
+        ("decisions.repeated_start", nothing, "idempotency.start-repeated"),
+        ("decisions.check_may_act", nothing, "pausing.reports-while-paused"),
+        ("decisions.check_first_state", nothing, "idempotency.trajectory-all-or-none"),
+        ("control_service.episode_ends_at", lambda *_: False, "episodes.last-step-completes"),
+        (
+            "control_service.episode_ends_at",
+            lambda episode, step: step == len(episode.policy) - 1,
+            "episodes.terminal-completes",
+        ),
+        ("status._metadata", lambda _: {}, "errors.details"),
+        ("status.MOST_SAID", 10**6, "errors.long-nonsense"),
+        ("security.guard._check_form", nothing, "transport.malformed"),
+        ("commands.decisions.state_after", lambda record, _before: record.settled_state(), "episodes.report-and-begin"),
+    ],
+)
+def test_a_careless_server_is_noticed(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, where: str, instead: object, noticed: str
+) -> None:
+    monkeypatch.setattr(f"safe_psrl_server.{where}", instead)
+    assert noticed in failures(server.target, noticed.partition(".")[0], timeout=2.0)
+
+
 def interrupted(target: str) -> None:
     with Wire(target) as wire:
         name = wire.create()

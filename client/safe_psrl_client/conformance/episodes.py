@@ -54,13 +54,16 @@ def last_step_completes(wire: Wire) -> None:
     same("open episodes", list(status.open_episodes), [])
 
 
-@check("a terminal transition completes the episode early")
+@check("a terminal transition completes the episode early, and says so when it is repeated")
 def terminal_completes(wire: Wire) -> None:
     name = wire.create()
     wire.start(name, request_id="a")
     reply = wire.step(name, seen(terminal=True), episode=1, step=0)
-    require(reply.episode_done, "episode_done is false")
-    require(not reply.HasField("action"), "there is an action after the end")
+    again = wire.step(name, seen(terminal=True), episode=1, step=0)
+    same("duplicate, first and again", (reply.duplicate, again.duplicate), (False, True))
+    for answer in (reply, again):
+        require(answer.episode_done, "episode_done is false")
+        require(not answer.HasField("action"), "there is an action after the end")
     same("completed episodes", wire.status(name).completed_episodes, 1)
 
 
