@@ -67,5 +67,5 @@ def missing_episodes(wire: Wire) -> None:
 
 @check("long nonsense is refused like short: the status arrives whole")
 def long_nonsense(wire: Wire) -> None:
-    found = wire.refused(lambda: wire.act("x" * 20_000, 0), "NOT_FOUND", "AGENT_NOT_FOUND")
+    found = wire.refused(lambda: wire.act(wire.prefix + "x" * 20_000, 0), "NOT_FOUND", "AGENT_NOT_FOUND")
     require(len(found.message) < 4_000, f"the message has {len(found.message)} characters")
