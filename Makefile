@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-faults test-mutations test-fuzz test-soak lte setup proto format lint types contracts generated pytest lock \
-	audit deploy-check clean
+	audit docs-check deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ lock: setup ## Resolve the dependencies anew into constraints.txt
 audit: setup ## Look for known vulnerabilities in the locked dependencies
 	$(BIN)/python -m pip install --quiet pip-audit
 	$(BIN)/pip-audit --strict --progress-spinner off --disable-pip --no-deps -r constraints.txt
+
+docs-check: setup ## Check every link of the documentation, and run its snippets
+	$(BIN)/pytest -n 2 tests/docs tests/test_readme.py -k "not commands_of_a_block"
 
 deploy-check: setup ## Execute the Dockerfile's steps in an empty directory and start what comes of it: a few minutes
 	SAFE_PSRL_DEPLOY_CHECK=1 $(BIN)/pytest tests/deploy/test_docker.py

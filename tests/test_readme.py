@@ -17,8 +17,8 @@ TIDY = "trap 'kill $! 2>/dev/null || true' EXIT\n"  # should a command fail befo
 MAY_MISS_ITS_BAR = "safe-psrl bench"  # a busy machine is no reason to fail: exit code 1 says that a bar was missed
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
 
 
 def commands(block: str) -> list[str]:

@@ -10,7 +10,7 @@ try:
 except ImportError:
     sys.exit("safe-psrl: the command needs more than the light client: pip install 'safe-psrl[server]'")
 
-from safe_psrl_cli import agent, bench, console, demo, experiment, serve, simulate, spec, store, token
+from safe_psrl_cli import agent, bench, conformance, console, demo, experiment, serve, simulate, spec, store, token
 from safe_psrl_cli.credentials import with_credentials, with_credentials_everywhere
 
 USER_MISTAKE = 2
@@ -31,6 +31,7 @@ app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
 app.add_typer(with_credentials_everywhere(agent.app), name="agent")
 app.add_typer(store.app, name="store")
+app.command("conformance")(with_credentials(conformance.conformance))
 app.command("console")(with_credentials(console.console))
 app.add_typer(with_credentials_everywhere(simulate.app), name="simulate")
 app.command("experiment")(experiment.experiment)

@@ -2,18 +2,20 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.documents import parse_document, scalar_of, spec_from_document
+from safe_psrl.documents import options_from_document, parse_document, scalar_of, spec_from_document
 from safe_psrl.errors import InfeasibleError, SpecError
 from safe_psrl.optimum import checked_kernel, exact_optimum
 from safe_psrl.posterior import draw_kernel
 from safe_psrl.presets import PRESETS, preset
 from safe_psrl.spec import CmdpSpec
 from safe_psrl.streams import SCENARIO, stream_of
+from safe_psrl_client.documents import spec_from_document as agent_from_document
+from safe_psrl_client.errors import InvalidDocumentError
 from safe_psrl_testbed.environment import TabularEnvironment
 from safe_psrl_testbed.kernels import KERNELS
 from safe_psrl_testbed.random_cmdp import random_cmdp
@@ -79,7 +81,7 @@ def _random(text: str) -> Scenario:
 
 
 def _from_file(path: Path) -> Scenario:
-    """A specification, with its kernel under `transitions` if the file has one."""
+    """A specification, with its kernel under `transitions` if the file has one. A table `agent` is checked and passed over."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -87,5 +89,17 @@ def _from_file(path: Path) -> Scenario:
         raise SpecError("file", path.name, f"cannot be read in {path.parent.absolute()}: {reason}") from None
     document = parse_document(text, path.suffix[1:])
     transitions = document.pop("transitions", None)
+    if "agent" in document:
+        _check_agent(document)
+        del document["agent"]
     spec = spec_from_document(document)
     return Scenario(path.stem, spec, None if transitions is None else checked_kernel(spec, transitions))
+
+
+def _check_agent(document: dict[str, Any]) -> None:
+    """Of a file that an agent can be created from: its shape as the client checks it, its options as the algorithm does."""
+    try:
+        agent_from_document(document)
+    except InvalidDocumentError as error:
+        raise SpecError("agent", document["agent"], str(error)) from None
+    options_from_document(document["agent"].get("options", {}))

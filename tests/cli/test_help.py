@@ -17,6 +17,7 @@ COMMANDS = [
     ("bench", "plan"),
     ("bench", "scrape"),
     ("bench", "store"),
+    ("conformance",),
     ("console",),
     ("simulate",),
     ("simulate", "base-stations"),

@@ -1,4 +1,4 @@
-"""A client in another language, which has the .proto files and no code of ours."""
+"""The example of a client in another language, which has the .proto files and no code of ours."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from safe_psrl_server.conversion import definition_of, unpack
 
 pytestmark = pytest.mark.slow
 
-NODE = Path(__file__).parent / "node"
+NODE = Path(__file__).parents[2] / "examples" / "node-client"
 PROTO = Path(next(iter(safe_psrl_proto.__path__))).parent
 
 

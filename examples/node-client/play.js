@@ -1,6 +1,7 @@
 // A client with no code of ours: it knows the .proto files and nothing else.
 //
-// node play.js TARGET PROTO_DIRECTORY: plays 20 episodes and prints what it saw, as JSON.
+// node play.js TARGET PROTO_DIRECTORY: plays 20 episodes and prints what it saw, as JSON. README.md beside it says how to run it,
+// docs/protocol.md what it may rely on. It stops at the first thing that is not as that page says.
 "use strict";
 
 const assert = require("node:assert");
@@ -26,6 +27,8 @@ const { ControlService, AdminService } = grpc.loadPackageDefinition(definition).
 const control = new ControlService(target, grpc.credentials.createInsecure());
 const admin = new AdminService(target, grpc.credentials.createInsecure());
 
+// A deadline on every call: without one, a call whose server is gone can wait for ever. After DEADLINE_EXCEEDED or UNAVAILABLE
+// nobody knows whether it was done; a call that carries its key (see playStepped) is simply made again.
 function call(client, method, request) {
   const deadline = Date.now() + 60_000;
   return promisify(client[method].bind(client))(request, new grpc.Metadata(), { deadline });
@@ -42,6 +45,8 @@ function follow(state, action) {
   return Math.min(STATES - 1, Math.max(0, state + drift));
 }
 
+// The problem, as the agent is told it: states, actions, reward, cost and budget. How states follow each other it must learn.
+// Tables are in row-major order: the entry of (state, action) is at state * ACTIONS + action.
 const spec = {
   cmdp: {
     num_states: STATES,
@@ -62,7 +67,8 @@ const spec = {
 };
 
 async function playBare() {
-  // Agent and state only: the open episode and its next step are meant.
+  // The least that a client can do, two calls a step. Agent and state only: the open episode and its next step are meant. A
+  // repetition could not be told from a new step, so a call that got no answer must not be made again.
   let state = 0;
   const seen = [];
   for (let done = false; !done; ) {
@@ -79,7 +85,8 @@ async function playBare() {
 }
 
 async function playStepped(number) {
-  // Everything filled in, and every call made twice: a repetition changes nothing.
+  // What a client should do: request_id, episode and step filled in, and one call a step. Here every call is made twice, as if
+  // each reply had been lost once: the repetition gets the same reply, marked as a duplicate, and changes nothing.
   let state = 0;
   const seen = [];
   const start = { agent: AGENT, request_id: `node-${number}`, state };
@@ -101,7 +108,9 @@ async function playStepped(number) {
 }
 
 async function main() {
+  // An error has a code for programs; its details (google.rpc.Status) are in error.metadata, "grpc-status-details-bin".
   await assert.rejects(call(control, "GetAction", { agent: "nobody", state: 0 }), { code: grpc.status.NOT_FOUND });
+  // The same definition again returns the agent as it is: a program may do this whenever it starts.
   await call(admin, "CreateAgent", { agent: AGENT, spec });
   const episodes = [];
   for (let number = 1; number <= EPISODES; number++) {

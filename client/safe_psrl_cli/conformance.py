@@ -1,0 +1,92 @@
+"""`safe-psrl conformance`: does what listens there keep the protocol?"""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, Target, leave, reported_errors
+from safe_psrl_cli.credentials import client_credentials
+
+if TYPE_CHECKING:
+    from safe_psrl_client.conformance import Check, Verdict
+
+BROKEN = 1
+
+
+def conformance(
+    target: Target = DEFAULT_TARGET,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHAPTER", help="Only this chapter; may be repeated.", show_default=False),
+    ] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="Show the checks and what they demand; connect to nobody.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the verdicts here too.", dir_okay=False)
+    ] = None,
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="How the names of its agents begin.")] = "conformance-",
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Longest time a call may take.")] = 10.0,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for a service that is only starting.")
+    ] = 0.0,
+) -> None:
+    """Check a server, or a proxy before one, against docs/protocol.md. Exit code 1 if a check fails.
+
+    It works on agents of its own and deletes them; a token needs the role admin for names that begin like theirs.
+
+    Example: safe-psrl conformance --target 127.0.0.1:50551
+    """
+    from safe_psrl_client.conformance import CHAPTERS, Wire, run, selected  # noqa: PLC0415
+
+    for chapter in only or ():
+        if chapter not in CHAPTERS:
+            leave(f"there is no chapter {chapter!r}; there are {', '.join(CHAPTERS)}", USER_MISTAKE)
+    checks = selected(only or ())
+    if show_list:
+        _show_list(checks)
+        return
+    verdicts: list[Verdict] = []
+    with reported_errors(target), Wire(target, timeout=timeout, prefix=prefix, **client_credentials()) as wire:
+        wire.probe(wait)
+        for verdict in run(wire, checks):
+            verdicts.append(verdict)
+            _show(verdict)
+    if json_file is not None:
+        json_file.write_text(json.dumps(_document(target, verdicts), indent=2) + "\n", encoding="utf-8")
+    count = Counter(verdict.result for verdict in verdicts)
+    typer.echo(f"{count['pass']} passed, {count['FAIL']} failed, {count['skipped']} skipped")
+    if count["FAIL"]:
+        raise typer.Exit(BROKEN)
+
+
+def _show(verdict: "Verdict") -> None:
+    check, result, reason = verdict
+    typer.echo(f"{result:<8}{check.chapter}.{check.name}")
+    if reason:
+        typer.echo(f"        {' '.join(reason.split())}")
+    if result == "FAIL":
+        typer.echo(f"        demanded: {check.demand}")
+
+
+def _show_list(checks: "list[Check]") -> None:
+    for check in checks:
+        typer.echo(f"{check.chapter}.{check.name}\n        {check.demand}")
+
+
+def _document(target: str, verdicts: "list[Verdict]") -> dict[str, object]:
+    return {
+        "target": target,
+        "passed": all(verdict.result != "FAIL" for verdict in verdicts),
+        "results": [
+            {
+                "chapter": check.chapter,
+                "name": check.name,
+                "demand": check.demand,
+                "verdict": result,
+                "reason": reason,
+            }
+            for check, result, reason in verdicts
+        ],
+    }

@@ -1,0 +1,122 @@
+"""The conformance kit passes where the protocol is kept, and notices where it is not."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import careless_proxy
+import pytest
+from careless_proxy import Proxy
+from front import Front
+from server_process import SCRIPT, ServerProcess, wait_until
+
+from safe_psrl_client.conformance import CHECKS, Wire, run, selected
+from safe_psrl_proto.v1 import admin_pb2
+from safe_psrl_server.embedded import EmbeddedServer
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer() as server:
+        yield server
+
+
+def failures(target: str, *chapters: str, timeout: float = 10.0) -> set[str]:
+    with Wire(target, timeout=timeout) as wire:
+        return {f"{check.chapter}.{check.name}" for check, result, _ in run(wire, selected(chapters)) if result == "FAIL"}
+
+
+def test_a_server_passes_and_so_does_the_shipped_front(new_server: Callable[..., ServerProcess], tmp_path: Path) -> None:
+    """All of it by the command, directly and through Envoy; nothing is skipped, and nothing is left behind."""
+    server = new_server()
+    server.start()
+    front = Front(tmp_path / "front", [server.target])
+    try:
+        front.start()
+        for target in (server.target, front.target):
+            file = tmp_path / "verdicts.json"
+            command = [*SCRIPT, "conformance", "--target", target, "--json", str(file)]
+            ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+            told = json.loads(file.read_text(encoding="utf-8"))
+            assert told["passed"]
+            assert [result["verdict"] for result in told["results"]] == ["pass"] * len(CHECKS)
+    finally:
+        front.close()
+    assert list(server.admin.ListAgents(admin_pb2.ListAgentsRequest()).agents) == []
+
+
+def test_an_honest_proxy_passes(server: EmbeddedServer) -> None:
+    """So that what fails below is the carelessness alone."""
+    with Proxy(server.target) as proxy:
+        assert failures(proxy.target) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "noticed"),
+    [
+        ("SendsTwice", {"ordering.keyless-once", "ordering.numbering"}),
+        ("DropsDetails", {"ordering.gap", "idempotency.report-conflict", "errors.details", "errors.fields-are-named"}),
+        ("HidesCodes", {"ordering.gap", "errors.details", "transport.unknown-method", "transport.health"}),
+        ("ForgetsErrors", {"errors.fields-are-named", "transport.malformed", "transport.malformed-stream"}),
+        ("ReordersReplies", {"streams.order-and-tags", "streams.errors-are-single"}),
+        ("BuffersStreams", {"streams.replies-at-once"}),
+        ("Caches", {"ordering.keyless-once", "idempotency.report-repeated"}),
+        ("LosesReplies", {"streams.order-and-tags"}),
+    ],
+)
+def test_a_careless_proxy_is_noticed(server: EmbeddedServer, kind: str, noticed: set[str]) -> None:
+    chapters = {name.partition(".")[0] for name in noticed}
+    with getattr(careless_proxy, kind)(server.target) as proxy:
+        found = failures(proxy.target, *chapters, timeout=2.0)
+    assert noticed <= found
+
+
+def nothing(*_arguments: object, **_named: object) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("where", "instead", "noticed"),
+    [
+        ("decisions.refuse_gap", nothing, "ordering.gap"),
+        ("decisions.refuse_jump", nothing, "ordering.continuity"),
+        ("decisions.refuse_conflict", nothing, "idempotency.report-conflict"),
+        ("decisions.repeated_start", nothing, "idempotency.start-repeated"),
+        ("decisions.check_may_act", nothing, "pausing.reports-while-paused"),
+        ("decisions.check_first_state", nothing, "idempotency.trajectory-all-or-none"),
+        ("control_service.episode_ends_at", lambda *_: False, "episodes.last-step-completes"),
+        (
+            "control_service.episode_ends_at",
+            lambda episode, step: step == len(episode.policy) - 1,
+            "episodes.terminal-completes",
+        ),
+        ("status._metadata", lambda _: {}, "errors.details"),
+        ("status.MOST_SAID", 10**6, "errors.long-nonsense"),
+        ("security.guard._check_form", nothing, "transport.malformed"),
+        ("commands.decisions.state_after", lambda record, _before: record.settled_state(), "episodes.report-and-begin"),
+    ],
+)
+def test_a_careless_server_is_noticed(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, where: str, instead: object, noticed: str
+) -> None:
+    monkeypatch.setattr(f"safe_psrl_server.{where}", instead)
+    assert noticed in failures(server.target, noticed.partition(".")[0], timeout=2.0)
+
+
+def test_no_agents_are_left_behind_by_ctrl_c(server: EmbeddedServer) -> None:
+    """In the middle of a check that has an agent: the watch, which takes half a second."""
+    command = [*SCRIPT, "conformance", "--target", server.target, "--only", "deadlines"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("pass    deadlines.")
+        with Wire(server.target) as wire:
+            wait_until(lambda: wire.call(wire.admin.ListAgents, admin_pb2.ListAgentsRequest()).agents, 10, "an agent is there")
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60)[1] == "safe-psrl: stopped\n"
+            assert process.returncode == 130
+            assert list(wire.call(wire.admin.ListAgents, admin_pb2.ListAgentsRequest()).agents) == []
