@@ -1,7 +1,7 @@
 """What the examples share: options, an agent here or behind a service, and a table of what came of it."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -34,14 +34,13 @@ def learn(bridge: GymBridge, chosen: argparse.Namespace) -> list[EpisodeResult]:
         return play(bridge, RemoteAgent(client, chosen.agent, "local", abandon_open=True), chosen.episodes)
 
 
-def always(bridge: GymBridge, action: int, episodes: int) -> list[EpisodeResult]:
-    """What one action gives, whatever is seen."""
+def follow(bridge: GymBridge, rule: Callable[[int], int], episodes: int) -> list[EpisodeResult]:
+    """What a fixed rule from states to actions gives."""
     results = []
     for _ in range(episodes):
-        bridge.reset()
-        done, seen = False, []
+        state, done, seen = bridge.reset(), False, []
         while not done:
-            _, reward, costs, done = bridge.step(action)
+            state, reward, costs, done = bridge.step(rule(state))
             seen.append((reward, *costs))
         reward, *costs = np.sum(seen, axis=0).tolist()
         results.append(EpisodeResult(reward, tuple(costs), len(seen)))

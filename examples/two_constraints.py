@@ -53,7 +53,7 @@ def true_kernel() -> NDArray[np.float64]:
 
 
 def main() -> None:
-    chosen = options("A radio link with limits on energy and queue.", episodes=1000).parse_args()
+    chosen = options("A radio link with limits on energy and queue.", episodes=500).parse_args()
     admits, powers = np.array(ACTIONS, np.float64).T
     queues = np.arange(ROOM + 1) / ROOM
     bridge = GymBridge(
