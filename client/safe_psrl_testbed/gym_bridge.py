@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
+from safe_psrl.checks import checked_mask, checked_table
 from safe_psrl.documents import spec_to_document
 from safe_psrl.errors import SpecError, TransitionError
 from safe_psrl.spec import CmdpSpec, Constraint
@@ -97,8 +98,9 @@ class GymBridge:
 
         quantiser: needed unless observations are Discrete. actions: the environment's actions in the agent's order; needed
         unless they are Discrete. reward_range: what becomes 0 and what becomes 1. known_reward: [S, A], from 0 to 1; the
-        reward is learned if it is not given, from `reward_guess` on. knowledge: further fields of `CmdpSpec`, without the
-        state of ended episodes, such as `initial_state`, `available_actions`, `support` or `dirichlet_prior`.
+        reward is learned if it is not given, from `reward_guess` on. knowledge: further fields of `CmdpSpec`, such as
+        `initial_state`, `available_actions` and `support`, without the state of ended episodes (`support` may have it;
+        `next_states` and a table of `dirichlet_prior` must).
         """
         limit = env.spec.max_episode_steps if env.spec is not None else None
         if horizon is None and limit is None:
@@ -129,11 +131,17 @@ class GymBridge:
             num_states=self._num_states,
             num_actions=len(self.actions),
             horizon=self.horizon,  # type: ignore[arg-type]
-            reward=self._signal(*self._reward),
+            reward=self._signal("known_reward", *self._reward),
             reward_learned=self._reward[0] is None,
             constraints=[
-                Constraint(c.name, self._signal(c.known, c.guess), c.cost_budget, c.satisfiable_cost, learned=c.known is None)
-                for c in self.costs
+                Constraint(
+                    c.name,
+                    self._signal(f"costs[{i}].known", c.known, c.guess),
+                    c.cost_budget,
+                    c.satisfiable_cost,
+                    learned=c.known is None,
+                )
+                for i, c in enumerate(self.costs)
             ],
             **fields,
         )
@@ -180,10 +188,11 @@ class GymBridge:
     def _num_states(self) -> int:
         return self.state_of.num_states + (self.ended is not None)
 
-    def _signal(self, known: ArrayLike | None, guess: float) -> NDArray[np.float64]:
+    def _signal(self, field: str, known: ArrayLike | None, guess: float) -> NDArray[np.float64]:
         """[S, A], of the ended state 0."""
         table = np.zeros((self._num_states, len(self.actions)))
-        table[: self.state_of.num_states] = guess if known is None else known
+        seen = table[: self.state_of.num_states]
+        seen[:] = guess if known is None else checked_table(field, known, {"[num_states, num_actions]": seen.shape})
         return table
 
     def _extended(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -191,14 +200,20 @@ class GymBridge:
         if self.ended is None:
             return fields
         size, actions, ended = self._num_states, len(self.actions), self.ended
-        support = np.ones((size, actions, size), np.bool_)
-        if "support" in fields:
-            told = np.asarray(fields["support"], np.bool_)
-            support[: len(told), :, : len(told)] = told  # with the ended state, or without
-        support[ended, :, :ended] = False
-        fields["support"] = support
+        if "next_states" not in fields:
+            support = np.ones((size, actions, size), np.bool_)
+            if "support" in fields:
+                shapes = {
+                    f"[{n}, {actions}, {n}]": (n, actions, n) for n in (ended, size)
+                }  # without the ended state, or with it
+                told = checked_mask("support", fields["support"], shapes)
+                support[: len(told), :, : len(told)] = told
+            support[ended, :, :ended] = False
+            fields["support"] = support
         if "available_actions" in fields:
-            fields["available_actions"] = np.vstack([fields["available_actions"], np.ones(actions, np.bool_)])
+            shape = {"[num_states, num_actions]": (ended, actions)}
+            mask = checked_mask("available_actions", fields["available_actions"], shape)
+            fields["available_actions"] = np.vstack([mask, np.ones(actions, np.bool_)])
         if "initial_distribution" in fields:
             fields["initial_distribution"] = np.append(fields["initial_distribution"], 0.0)
         return fields

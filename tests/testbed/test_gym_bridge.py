@@ -128,6 +128,28 @@ def test_what_is_known_is_told() -> None:
     assert spec.initial_distribution.tolist() == [0.5, 0.5, 0, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("field", "knowledge"),
+    [
+        ("known_reward", {"known_reward": np.zeros((5, 2))}),
+        ("support", {"support": np.ones((4, 2, 5), np.bool_)}),
+        ("available_actions", {"available_actions": np.ones((4, 3), np.bool_)}),
+    ],
+)
+def test_a_table_of_another_shape_is_refused_by_its_name(field: str, knowledge: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=rf"^shape of {field} = "):
+        _ = GymBridge(Walk(), [COST], horizon=9, **knowledge).spec
+
+
+def test_next_states_may_be_listed() -> None:
+    listed = [[[s, -1, -1], [*sorted({min(s + 1, 3), 4}), -1]] for s in range(4)] + [[[4, -1, -1]] * 2]
+    bridge = GymBridge(Walk(), [COST], horizon=9, next_states=listed)
+    agent = LocalAgent(bridge.spec, seed=1)
+    play(bridge, agent, 10)
+    assert bridge.spec.lists_next_states
+    assert agent.state.transition_counts.sum() > 0
+
+
 def test_first_states_are_counted_where_they_vary() -> None:
     class Anywhere(Walk):
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

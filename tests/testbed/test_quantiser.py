@@ -19,7 +19,7 @@ ANYWHERE = st.floats(-2000, 2000)
 @given(rows=ROWS, data=st.data())
 def test_a_number_goes_to_the_bin_between_whose_edges_it_lies(rows: list[list[int]], data: st.DataObject) -> None:
     quantiser = Quantiser(rows, outside="refuse")
-    observation = [data.draw(st.floats(row[0], row[-1])) for row in rows]
+    observation = [data.draw(st.floats(row[0], row[-1]) | st.sampled_from(row)) for row in rows]
     state = quantiser(observation)
     assert 0 <= state < quantiser.num_states
     for row, place, number in zip(rows, np.unravel_index(state, quantiser.bins), observation, strict=True):
