@@ -30,7 +30,7 @@ def table(output: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("script", "episodes", "constraints", "share"),
     [
-        ("frozen_lake", 600, 1, 0.4),
+        ("frozen_lake", 400, 1, 0.3),
         ("unknown_signals", 1000, 1, 0.93),
         ("two_constraints", 100, 2, 0.85),
     ],
