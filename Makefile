@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-SOURCES := proto server client experiments deploy tests
+SOURCES := proto server client experiments deploy examples tests
 OUT    ?= demo-results
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -78,6 +78,7 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+	MYPYPATH=examples $(BIN)/mypy examples/*.py
 
 contracts: setup
 	$(BIN)/lint-imports

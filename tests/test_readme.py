@@ -14,6 +14,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
 SLOW = ("make demo", "safe-psrl experiment", "safe-psrl bench", "safe-psrl serve")
 TIDY = "trap 'kill $! 2>/dev/null || true' EXIT\n"  # should a command fail before the block ends its background process
+SHOWN = {"next_states": "640,000 counts", "GymBridge": "budget 4"}  # by a word of the snippet; the others show a budget of 5
 MAY_MISS_ITS_BAR = "safe-psrl bench"  # a busy machine is no reason to fail: exit code 1 says that a bar was missed
 
 
@@ -33,6 +34,10 @@ def shell_blocks() -> list[object]:
         for block in blocks("sh")
         if commands(block) != ["make test"]
     ]
+
+
+def snippets() -> list[object]:
+    return [pytest.param(block, marks=[pytest.mark.slow] if "GymBridge" in block else []) for block in blocks("python")]
 
 
 def shortened(command: str) -> str:
@@ -87,13 +92,27 @@ def assert_the_table_is_true(summary: dict[str, object]) -> None:
         assert std == pytest.approx(measured[key]["std"], rel=0.01, abs=0.6), label
 
 
-@pytest.mark.parametrize("snippet", blocks("python"))
+@pytest.mark.parametrize("snippet", snippets())
 def test_the_snippets_run(snippet: str, tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-c", snippet], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
     )
     assert ended.returncode == 0, ended.stderr
-    assert ("640,000 counts" if "next_states" in snippet else "budget 5") in ended.stdout
+    assert next((shown for word, shown in SHOWN.items() if word in snippet), "budget 5") in ended.stdout
+    if "GymBridge" in snippet:
+        (early, spent), (late, spent_late) = (
+            map(float, row) for row in re.findall(r"warm (\S+) .* heated (\S+),", ended.stdout)
+        )
+        assert early < late
+        assert spent + spent_late <= 8
+
+
+def test_an_environment_of_ones_own_is_the_second_section_and_takes_25_lines() -> None:
+    first, second = README.split("\n## ")[1:3]
+    assert first.startswith("See it work")
+    [snippet] = re.findall(r"^```python\n(.*?)^```$", second, flags=re.DOTALL | re.MULTILINE)
+    assert "gymnasium.Env" in snippet
+    assert len([line for line in snippet.splitlines() if line.strip()]) <= 25
 
 
 def test_the_readme_has_what_is_tested_here() -> None:

@@ -1,0 +1,249 @@
+"""Any Gymnasium environment of few states and actions, as something that agents play.
+
+bridge = GymBridge(gymnasium.make("FrozenLake-v1"), costs=[GymCost("falls", cost_budget=0.3, satisfiable_cost=0.0, of=fell)])
+play(bridge, LocalAgent(bridge.spec), episodes=500)                  # in this process, or
+client.create_agent("lake", bridge.definition(method="adaptive"))       # through the service:
+play(bridge, RemoteAgent(client, "lake"), episodes=500)
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import ArrayLike, NDArray
+
+from safe_psrl.checks import checked_mask, checked_table
+from safe_psrl.documents import spec_to_document
+from safe_psrl.errors import SpecError, TransitionError
+from safe_psrl.spec import CmdpSpec, Constraint
+from safe_psrl_client import spec_from_document
+from safe_psrl_proto.v1 import model_pb2
+from safe_psrl_testbed.environment import Outcome
+
+STARTS: Final = 100  # resets from which the distribution of first states is taken, where none is given
+
+
+class Seen(NamedTuple):
+    """One step of the environment, in its own terms."""
+
+    observation: Any
+    action: Any
+    reward: float
+    next_observation: Any
+    terminated: bool
+    info: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class GymCost:
+    """A cost of each step, from 0 to 1, whose expected sum over an episode must be `cost_budget` at most.
+
+    `of` is a key of the step's `info`, whoever wrote it there, the environment or a wrapper; or a function of what was seen.
+    `known` is its table [S, A] where it is known beforehand; otherwise it is learned, from `guess` on.
+    """
+
+    name: str
+    cost_budget: float
+    satisfiable_cost: float
+    of: str | Callable[[Seen], float] = "cost"
+    known: ArrayLike | None = None
+    guess: float = 0.0
+
+    def amount(self, seen: Seen) -> float:
+        if not isinstance(self.of, str):
+            return float(self.of(seen))
+        if self.of not in seen.info:
+            raise TransitionError(
+                f"info[{self.of!r}]", None, f"is missing, and is the cost {self.name!r}; give GymCost a function with of=…"
+            )
+        return float(seen.info[self.of])
+
+
+class StateOf(Protocol):
+    """From observations to states; a `Quantiser`, or anything like it."""
+
+    num_states: int
+
+    def __call__(self, observation: Any) -> int: ...
+
+
+class GymBridge:
+    """An environment for `play`, and the problem to tell an agent: everything but the kernel.
+
+    An environment that may end an episode by itself (`terminates`) gets one state more, the last: where an ended episode
+    stays, earning and costing nothing. So plans know what an end is worth. A truncation leads to no such state: it is the
+    horizon, which is `horizon` or else the environment's own limit of steps.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        costs: Sequence[GymCost],
+        *,
+        horizon: int | None = None,
+        quantiser: StateOf | None = None,
+        actions: Sequence[Any] | None = None,
+        reward_range: tuple[float, float] = (0.0, 1.0),
+        known_reward: ArrayLike | None = None,
+        reward_guess: float = 1.0,
+        terminates: bool = True,
+        seed: int | None = None,
+        **knowledge: Any,
+    ) -> None:
+        """Start nothing yet.
+
+        quantiser: needed unless observations are Discrete. actions: the environment's actions in the agent's order; needed
+        unless they are Discrete. reward_range: what becomes 0 and what becomes 1. known_reward: [S, A], from 0 to 1; the
+        reward is learned if it is not given, from `reward_guess` on. knowledge: further fields of `CmdpSpec`, such as
+        `initial_state`, `available_actions` and `support`, without the state of ended episodes (`support` may have it;
+        `next_states` and a table of `dirichlet_prior` must).
+        """
+        limit = env.spec.max_episode_steps if env.spec is not None else None
+        if horizon is None and limit is None:
+            raise SpecError("horizon", None, "is missing, and the environment has no limit of steps; give one")
+        low, high = reward_range
+        if not low < high:
+            raise SpecError("reward_range", reward_range, "must be the least and the greatest reward")
+        self.env = env
+        self.costs = tuple(costs)
+        self.horizon = horizon if horizon is not None else limit
+        self.state_of = quantiser if quantiser is not None else _discrete_states(env.observation_space)
+        self.actions: Sequence[Any] = actions if actions is not None else _discrete_actions(env.action_space)
+        self.ended = self.state_of.num_states if terminates else None  # the state of episodes that ended
+        self._low, self._width = low, high - low
+        self._reward = (known_reward, reward_guess)
+        self._knowledge = knowledge
+        self._seed = seed
+        self._observation: Any = None
+        self._step = 0
+
+    @cached_property
+    def spec(self) -> CmdpSpec:
+        """What an agent is told. Without an initial state or distribution, the environment is reset some times to find out."""
+        fields = self._extended(dict(self._knowledge))
+        if not fields.keys() & {"initial_state", "initial_distribution"}:
+            fields["initial_distribution"] = self._distribution_of_starts()
+        return CmdpSpec(
+            num_states=self._num_states,
+            num_actions=len(self.actions),
+            horizon=self.horizon,  # type: ignore[arg-type]
+            reward=self._signal("known_reward", *self._reward),
+            reward_learned=self._reward[0] is None,
+            constraints=[
+                Constraint(
+                    c.name,
+                    self._signal(f"costs[{i}].known", c.known, c.guess),
+                    c.cost_budget,
+                    c.satisfiable_cost,
+                    learned=c.known is None,
+                )
+                for i, c in enumerate(self.costs)
+            ],
+            **fields,
+        )
+
+    def definition(self, *, seed: int = 0, **options: Any) -> model_pb2.AgentSpec:
+        """The same for a service's agent, with its seed and options (`method="adaptive"`, …)."""
+        return spec_from_document({**spec_to_document(self.spec), "agent": {"seed": seed, "options": options}})
+
+    def reset(self, seed: int | None = None) -> int:
+        seed, self._seed = (seed, None) if seed is not None else (self._seed, None)
+        self._observation, _ = self.env.reset(seed=seed)
+        self._step = 0
+        return self.state_of(self._observation)
+
+    def step(self, action: int) -> Outcome:
+        """Play the agent's action. Rewards and costs outside 0 to 1 are refused with a `TransitionError`."""
+        chosen, before = self.actions[action], self._observation
+        self._observation, reward, terminated, truncated, info = self.env.step(chosen)
+        self._step += 1
+        seen = Seen(before, chosen, float(reward), self._observation, terminated, info)
+        if terminated and self.ended is None:
+            raise TransitionError("terminated", True, "cannot be where terminates=False says that episodes end by truncation")
+        next_state = self.ended if terminated and self.ended is not None else self.state_of(self._observation)
+        done = bool(terminated or truncated or self._step == self.horizon)
+        return Outcome(next_state, self.scaled(seen), self.costs_of(seen), done)
+
+    def scaled(self, seen: Seen) -> float:
+        """The reward on its scale from 0 to 1."""
+        scaled = (seen.reward - self._low) / self._width
+        if not 0 <= scaled <= 1:
+            raise TransitionError(
+                "reward", seen.reward, f"is outside reward_range, {self._low:g} to {self._low + self._width:g}"
+            )
+        return scaled
+
+    def costs_of(self, seen: Seen) -> tuple[float, ...]:
+        amounts = tuple(cost.amount(seen) for cost in self.costs)
+        for cost, amount in zip(self.costs, amounts, strict=True):
+            if not 0 <= amount <= 1:
+                raise TransitionError(f"cost {cost.name!r}", amount, "must be a number from 0 to 1; scale it, and its budget")
+        return amounts
+
+    @property
+    def _num_states(self) -> int:
+        return self.state_of.num_states + (self.ended is not None)
+
+    def _signal(self, field: str, known: ArrayLike | None, guess: float) -> NDArray[np.float64]:
+        """[S, A], of the ended state 0."""
+        table = np.zeros((self._num_states, len(self.actions)))
+        seen = table[: self.state_of.num_states]
+        seen[:] = guess if known is None else checked_table(field, known, {"[num_states, num_actions]": seen.shape})
+        return table
+
+    def _extended(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """With the ended state, which nothing leaves and any state may lead to."""
+        if self.ended is None:
+            return fields
+        size, actions, ended = self._num_states, len(self.actions), self.ended
+        if "next_states" not in fields:
+            support = np.ones((size, actions, size), np.bool_)
+            if "support" in fields:
+                shapes = {
+                    f"[{n}, {actions}, {n}]": (n, actions, n) for n in (ended, size)
+                }  # without the ended state, or with it
+                told = checked_mask("support", fields["support"], shapes)
+                support[: len(told), :, : len(told)] = told
+            support[ended, :, :ended] = False
+            fields["support"] = support
+        if "available_actions" in fields:
+            shape = {"[num_states, num_actions]": (ended, actions)}
+            mask = checked_mask("available_actions", fields["available_actions"], shape)
+            fields["available_actions"] = np.vstack([mask, np.ones(actions, np.bool_)])
+        if "initial_distribution" in fields:
+            fields["initial_distribution"] = np.append(fields["initial_distribution"], 0.0)
+        return fields
+
+    def _distribution_of_starts(self) -> NDArray[np.float64]:
+        """[S]: the one state of all resets; or their frequencies, and the weight of one reset for all others together."""
+        states = [self.reset() for _ in range(STARTS)]
+        counts = np.bincount(states, minlength=self._num_states).astype(np.float64)
+        if np.count_nonzero(counts) > 1:
+            counts[: self.state_of.num_states] += 1 / self.state_of.num_states
+        distribution: NDArray[np.float64] = counts / counts.sum()
+        return distribution
+
+
+class _DiscreteStates:
+    def __init__(self, space: spaces.Discrete) -> None:
+        self.num_states = int(space.n)
+        self._start = int(space.start)
+
+    def __call__(self, observation: Any) -> int:
+        return int(observation) - self._start
+
+
+def _discrete_states(space: spaces.Space[Any]) -> StateOf:
+    if not isinstance(space, spaces.Discrete):
+        raise SpecError("quantiser", None, f"is missing, and observations are {type(space).__name__}, not Discrete; give one")
+    return _DiscreteStates(space)
+
+
+def _discrete_actions(space: spaces.Space[Any]) -> Sequence[int]:
+    if not isinstance(space, spaces.Discrete):
+        raise SpecError("actions", None, f"are missing, and those of the environment are {type(space).__name__}; list some")
+    return range(int(space.start), int(space.start + space.n))

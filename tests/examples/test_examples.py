@@ -1,0 +1,64 @@
+"""The scripts of `examples` run as a user runs them, keep their constraints, and come near the best where it is known."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from safe_psrl_client import Client
+from safe_psrl_server.embedded import EmbeddedServer
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(script: str, *arguments: str) -> str:
+    command = [sys.executable, "-W", "error", EXAMPLES / f"{script}.py", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def table(output: str) -> dict[str, list[str]]:
+    """Rows by their first cell."""
+    rows = re.findall(r"^\| (.+) \|$", output, flags=re.MULTILINE)
+    return {first: rest for first, *rest in (row.split(" | ") for row in rows)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "episodes", "constraints", "share"),
+    [
+        ("frozen_lake", 400, 1, 0.3),
+        ("unknown_signals", 1000, 1, 0.93),
+        ("two_constraints", 100, 2, 0.85),
+    ],
+)
+def test_the_constraint_is_held_and_the_reward_comes_near_the_best(
+    script: str, episodes: int, constraints: int, share: float
+) -> None:
+    output = run(script, "--episodes", str(episodes))
+    rows = table(output)
+    best = next(float(cells[0]) for first, cells in rows.items() if first.startswith("best within"))
+    last = rows[f"{episodes * 3 // 4 + 1:,} to {episodes:,}"]
+    assert share * best < float(last[0]) < 1.1 * best
+    assert all(float(last[3 + 3 * i]) < 0 for i in range(constraints))
+    assert f"({constraints} of {constraints})" in output
+
+
+@pytest.mark.slow
+def test_a_mobile_network_keeps_to_its_connections_and_serves() -> None:
+    rows = table(run("mobile_network", "--episodes", "24"))
+    reward, _, budget, regret = (float(cell) for cell in rows["19 to 24"])
+    assert regret < 0
+    assert float(rows["connect all"][1]) > budget
+    assert float(rows["connect none"][0]) < reward < float(rows["connect all"][0])
+
+
+@pytest.mark.slow
+def test_the_same_through_a_service_gives_the_same() -> None:
+    with EmbeddedServer() as server, Client(server.target) as client:
+        arguments = ("--episodes", "40", "--seed", "3")
+        assert run("unknown_signals", *arguments, "--target", server.target) == run("unknown_signals", *arguments)
+        assert client.get_agent("unknown_signals").status.episode == 40
