@@ -43,7 +43,7 @@ def snippets() -> list[object]:
 def shortened(command: str) -> str:
     """The comparison of all systems takes minutes at full length, and a bench of large problems most of one; what they give
     is tested by itself."""
-    command = command.replace("bench plan", "bench plan --rounds 1")
+    command = command.replace("bench plan", "bench plan --rounds 1").replace("bench scrape", "bench scrape --rounds 2")
     return command.replace("400000", "300") if "--algorithms all" in command else command
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 import pytest
 
 from safe_psrl_server import commands, interception
-from safe_psrl_server.commands import AgentCommands
+from safe_psrl_server.commands import AgentCommands, ReportedEpisode
+from safe_psrl_server.control_service import ControlService
 from safe_psrl_server.errors import ServiceError
 from safe_psrl_server.security import guard
 
@@ -27,14 +28,14 @@ def raising(patch: pytest.MonkeyPatch) -> None:
 
 def hasty(patch: pytest.MonkeyPatch) -> None:
     """A report is counted before it is checked."""
-    report = AgentCommands.report
+    report = AgentCommands.begin_report
 
-    async def carelessly(self: AgentCommands, request: Any, **how: Any) -> Any:
+    def carelessly(self: AgentCommands, request: Any, **how: Any) -> Any:
         if (agent := self.host._agents.get(request.agent)) is not None and agent.record is not None:
             agent.record.totals.overridden_actions += 1
-        return await report(self, request, **how)
+        return report(self, request, **how)
 
-    patch.setattr(AgentCommands, "report", carelessly)
+    patch.setattr(AgentCommands, "begin_report", carelessly)
 
 
 def half(patch: pytest.MonkeyPatch) -> None:
@@ -50,7 +51,7 @@ def half(patch: pytest.MonkeyPatch) -> None:
 
             reported = await self.host.decide(request.agent, decide)
             done, duplicates = reported.done, duplicates + reported.duplicate
-        return duplicates, done
+        return ReportedEpisode(duplicates, done, None)
 
     patch.setattr(AgentCommands, "report_episode", carelessly)
 
@@ -68,16 +69,16 @@ def unread(patch: pytest.MonkeyPatch) -> None:
 
 def asleep(patch: pytest.MonkeyPatch) -> None:
     """A refusal takes for ever."""
-    start = AgentCommands.start_episode
+    start = ControlService._start_episode
 
-    async def carelessly(self: AgentCommands, request: Any) -> Any:
+    async def carelessly(self: ControlService, request: Any) -> Any:
         try:
             return await start(self, request)
         except ServiceError:
             await asyncio.sleep(3600)
             raise
 
-    patch.setattr(AgentCommands, "start_episode", carelessly)
+    patch.setattr(ControlService, "_start_episode", carelessly)
 
 
 def busy(patch: pytest.MonkeyPatch) -> None:
@@ -95,7 +96,7 @@ MISTAKES: Final[dict[Mistake, str]] = {  # and what a finding of each says, as a
     raising: "answered UNKNOWN",
     hasty: "changed the state",
     half: "a refused request changed the state",
-    gullible: "an agent that was let in fails",
+    gullible: "an agent that was let in fails|ImportAgent .* answered UNKNOWN",
     unread: "DecodeError",
     asleep: "DEADLINE_EXCEEDED without a reason",
     busy: "changed|what is stored",

@@ -13,18 +13,18 @@ kept: list[Any] = []
 
 
 def make_leaky() -> None:
-    report, start = AgentCommands.report, AgentCommands.start_episode
+    report, start = AgentCommands.begin_report, AgentCommands.begin_start
 
-    async def reporting(commands: AgentCommands, request: Any, **how: Any) -> Any:
+    def reporting(commands: AgentCommands, request: Any, **how: Any) -> Any:
         kept.append((request, bytearray(BUFFER)))
-        return await report(commands, request, **how)
+        return report(commands, request, **how)
 
-    async def starting(commands: AgentCommands, request: Any) -> Any:
+    def starting(commands: AgentCommands, request: Any) -> Any:
         kept.append(os.open("/dev/null", os.O_RDONLY))
-        return await start(commands, request)
+        return start(commands, request)
 
-    AgentCommands.report = reporting  # type: ignore[method-assign]
-    AgentCommands.start_episode = starting  # type: ignore[method-assign]
+    AgentCommands.begin_report = reporting  # type: ignore[method-assign]
+    AgentCommands.begin_start = starting  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

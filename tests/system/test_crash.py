@@ -57,11 +57,11 @@ class Progress:
             raise self._failure
 
 
-def kill_again_and_again(server: ServerProcess, progress: Progress) -> None:
+def kill_again_and_again(server: ServerProcess, progress: Progress, kills: int) -> None:
     """SIGKILL after random numbers of acknowledged calls, anywhere within the next ones, and sometimes while it starts."""
     chosen, pause, usual = random.Random(2026), threading.Event(), 2.0
     progress.wait_for(40)
-    for _ in range(KILLS):
+    for _ in range(kills):
         progress.wait_for(0)
         if chosen.random() < 0.2:
             pause.wait(chosen.uniform(0.0, usual))  # it may be reading its store, or still be loading its code
@@ -76,13 +76,13 @@ def kill_again_and_again(server: ServerProcess, progress: Progress) -> None:
     progress.wait_for(40)
 
 
-def play_under_fire(server: ServerProcess, plays: Sequence[Callable[[], None]], progress: Progress) -> None:
+def play_under_fire(server: ServerProcess, plays: Sequence[Callable[[], None]], progress: Progress, kills: int = KILLS) -> None:
     """Let all play while the server is killed so often. Returns when each has finished an episode after the last kill."""
     threads = [threading.Thread(target=progress.keep, args=(play_one,), daemon=True) for play_one in plays]
     for thread in threads:
         thread.start()
     try:
-        kill_again_and_again(server, progress)
+        kill_again_and_again(server, progress, kills)
     finally:
         progress.stopping = True
     for thread in threads:
