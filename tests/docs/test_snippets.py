@@ -18,7 +18,7 @@ from server_process import free_port
 
 from test_readme import BIN, TIDY, blocks, commands
 
-WRITTEN_FOR_USERS = ("getting-started", "your-environment", "protocol", "algorithm")
+WRITTEN_FOR_USERS = ("getting-started", "your-environment", "protocol", "algorithm", "gymnasium")
 FILE = re.compile(r"^# ([\w-]+\.\w+)\n")
 EXECUTED = {"sh", "python"}
 SHOWN = {"text", "go", "mermaid", "toml", "json", "console"}
