@@ -33,5 +33,5 @@ def warm_up() -> None:
     kernel = spec.dirichlet_prior / spec.dirichlet_prior.sum(axis=-1, keepdims=True)
     exact_optimum(spec, kernel[0])
     constraint_regret_bound(spec, 1)
-    for each in (learner, adaptive):
+    for each in (learner, adaptive, several):
         SimulatedRun(each, kernel[0]).advance(1)
