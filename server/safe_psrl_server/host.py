@@ -319,9 +319,13 @@ class AgentHost:
             agent.turns.give()
             promise.settle(reply, None if error is None else _store_failed(error))
 
+        try:
+            payloads = [event.SerializeToString() for event in events]
+            appended = self._store.append(agent.name, record.version, payloads, NO_POLICIES, record.forgotten_by(events))
+        except BaseException:
+            agent.turns.give()
+            raise
         promise: Promise[Reply] = Promise(self.limits.call_seconds)
-        payloads = [event.SerializeToString() for event in events]
-        appended = self._store.append(agent.name, record.version, payloads, NO_POLICIES, record.forgotten_by(events))
         asyncio.ensure_future(appended).add_done_callback(finish)
         return promise.future
 

@@ -80,8 +80,6 @@ class Server:
                 self._http.stop()
             await self._store.close()
             raise
-        gc.collect()
-        gc.freeze()  # what is here now stays: it need not be looked through again for garbage
         self._upkeep = asyncio.create_task(self.host.run())
         self._health.serve()
         log.info(
@@ -115,6 +113,8 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         await self.start()
+        gc.collect()
+        gc.freeze()  # what this process has now stays: it need not be looked through again for garbage
         await self.until(stopping)
         self.raise_failure()
         await self.drain()

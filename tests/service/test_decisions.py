@@ -274,6 +274,24 @@ async def test_a_failed_commit_answers_unavailable_and_changes_no_record(
     await again.close()
 
 
+async def test_an_append_that_cannot_even_begin_holds_up_nobody(
+    bench: Any, make_spec: Spec, transition: See, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent's turn is given back: the next call gets through."""
+    await bench.commands.create("a", make_spec())
+    await start(bench)
+
+    def fail(*_arguments: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.store, "append", fail)
+        with pytest.raises(MemoryError):
+            await report(bench, transition(0, 1, 0))
+    _, reported = await asyncio.wait_for(report(bench, transition(0, 1, 0)), 10)
+    assert (reported.step, reported.duplicate) == (0, False)
+
+
 async def test_a_damaged_agent_is_quarantined_and_the_others_go_on(tmp_path: Path, make_bench: Any, make_spec: Spec) -> None:
     """Every call for it is DATA_LOSS, creating it anew included; nothing is put in its place."""
     bench = await make_bench(SqliteStore(tmp_path)).open()
