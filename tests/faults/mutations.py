@@ -283,6 +283,7 @@ def main() -> int:
             print(line, flush=True)  # noqa: T201
             if chosen.rows and outcome.name != "(none)":
                 name = outcome.name.replace(" ", "-").replace("'", "")
+                chosen.rows.mkdir(parents=True, exist_ok=True)
                 (chosen.rows / f"mutation-{name}.json").write_text(json.dumps(outcome._asdict()), encoding="utf-8")
     return 0 if good else 1
 
