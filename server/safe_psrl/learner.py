@@ -112,7 +112,8 @@ class SafePsrl:
             kernel_draws=draws,
             kernel_satisfiable=satisfied,
         )
-        return replace(state, episode=k, dual_variables=plan.next_dual_variables), plan
+        after = AgentState(k, plan.next_dual_variables, state.transition_counts, state.signal_sums, state.visits)
+        return after, plan
 
     def _begin(self, state: AgentState, k: int, draft: Draft, stream: Stream) -> tuple[int, bool]:
         """Write the plan of episode `k`; return the kernels drawn, and whether the last satisfies c0."""
@@ -157,19 +158,15 @@ def settle(spec: CmdpSpec, state: AgentState) -> AgentState:
     if not state.pending:
         return state
     counts, listed = state.transition_counts.copy(), spec.lists_next_states
-    sums = state.signal_sums.copy()
-    visits = state.visits.copy()
-    steps, states, actions, next_states, rewards, costs = zip(*state.pending, strict=True)
-    if listed:
-        next_states = tuple(spec.place_of(*move[:4]) for move in state.pending)
-    hours = np.array(steps)
-    np.add.at(counts, (hours % len(counts), states, actions, next_states), 1)
-    if len(visits):
-        pairs = hours % len(visits), states, actions
-        np.add.at(visits, pairs, 1)
-        for signal, seen in zip(sums, (rewards, *zip(*costs, strict=True)), strict=True):
-            np.add.at(signal, pairs, seen)
-    return replace(state, transition_counts=counts, signal_sums=sums, visits=visits, pending=())
+    sums, visits = state.signal_sums.copy(), state.visits.copy()
+    for step, s, a, next_state, reward, costs in state.pending:
+        place = spec.place_of(step, s, a, next_state) if listed else next_state
+        counts[step % len(counts), s, a, place] += 1
+        if len(visits):
+            hour = step % len(visits)
+            visits[hour, s, a] += 1
+            sums[:, hour, s, a] += (reward, *costs)
+    return AgentState(state.episode, state.dual_variables, counts, sums, visits)
 
 
 def estimated_signals(spec: CmdpSpec, sums: Floats, visits: NDArray[np.int64]) -> Floats:

@@ -11,6 +11,7 @@ every step"; otherwise it has length `horizon`.
 
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -123,7 +124,7 @@ class CmdpSpec:
     def num_constraints(self) -> int:
         return len(self.constraint_names)
 
-    @property
+    @cached_property
     def learns_signals(self) -> bool:
         """Whether any of reward and costs is estimated from what was observed."""
         return bool(self.learned_signals.any())

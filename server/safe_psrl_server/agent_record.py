@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ from safe_psrl_server.policies import read_policy
 COMPLETED = events_pb2.EPISODE_END_COMPLETED
 OPEN = events_pb2.EPISODE_END_UNSPECIFIED
 SNAPSHOT_FORMAT = 1
-FORGETTING = {"episode_started", "agent_deleted"}  # events by which an agent forgets episodes
 SETTLE_AFTER = 5_000  # transitions that no plan needed yet, as when a history is read: settling copies the tables
 
 
@@ -100,6 +99,7 @@ class AgentRecord:
         self._definition: Definition | None = None
         self._learns_signals = False
         self._known = _Known(None, [])  # replaced as a whole: snapshots settle it in a thread
+        self._foreseen: tuple[events_pb2.Event, AgentState] | None = None
 
     @property
     def definition(self) -> Definition:
@@ -110,11 +110,14 @@ class AgentRecord:
     def state(self) -> AgentState:
         learned, later, started = self._known
         assert learned is not None  # noqa: S101  # callers have checked `exists`
+        counts, sums, visits = learned.transition_counts, learned.signal_sums, learned.visits
         if started is not None:
             duals = np.array(started.next_dual_variables[:], np.float64)
-            learned = replace(learned, episode=started.episode, dual_variables=duals)
+            learned = AgentState(started.episode, duals, counts, sums, visits)
             self._known = _Known(learned, later)
-        return replace(learned, pending=tuple(later)) if later else learned
+        if not later:
+            return learned
+        return AgentState(learned.episode, learned.dual_variables, counts, sums, visits, tuple(later))
 
     @property
     def open_episodes(self) -> list[Episode]:
@@ -128,7 +131,9 @@ class AgentRecord:
         """Fold one more event in."""
         kind = event.WhichOneof("kind")
         if kind == "transition_observed":
-            self._observe(event.transition_observed, event.time_micros)
+            self._observe([event.transition_observed], event.time_micros)
+        elif kind == "trajectory_observed":
+            self._observe(event.trajectory_observed.steps, event.time_micros, self._foreseen_after(event))
         elif kind == "episode_started":
             self._start(event.episode_started, event.time_micros)
         elif kind == "episode_ended":
@@ -187,7 +192,8 @@ class AgentRecord:
 
     def forgotten_by(self, events: Sequence[events_pb2.Event]) -> list[int]:
         """The episodes whose policy is stored apart, and that nobody can ask about after `events`."""
-        if not any(event.WhichOneof("kind") in FORGETTING for event in events):
+        apart = [number for number, episode in self.episodes.items() if episode.is_apart]
+        if not apart:
             return []
         ends = {number: episode.end for number, episode in self.episodes.items()}
         for event in events:
@@ -199,7 +205,21 @@ class AgentRecord:
                     del ends[number]
             elif kind == "agent_deleted":
                 ends.clear()
-        return [number for number, episode in self.episodes.items() if episode.is_apart and number not in ends]
+        return [number for number in apart if number not in ends]
+
+    def state_after(self, trajectory: events_pb2.Event) -> AgentState:
+        """What is learned once the event `trajectory` is applied to this record, too. It is noted, and not worked out again."""
+        seen = tuple(map(transition_from_event, trajectory.trajectory_observed.steps))
+        now = self.settled_state()
+        tables = now.transition_counts, now.signal_sums, now.visits
+        state = settle(self.definition.spec, AgentState(now.episode, now.dual_variables, *tables, seen))
+        self._foreseen = trajectory, state
+        return state
+
+    def _foreseen_after(self, event: events_pb2.Event) -> AgentState | None:
+        """Of this very event: another one like it may have met another record."""
+        foreseen, self._foreseen = self._foreseen, None
+        return foreseen[1] if foreseen is not None and foreseen[0] is event else None
 
     def settled_state(self) -> AgentState:
         """The state with every reported transition in its counts. Learning goes on from it to the same end."""
@@ -227,19 +247,25 @@ class AgentRecord:
         """Which episodes are forgotten when another one begins: as many closed ones are kept as may be open."""
         return [number for number, end in ends.items() if end != OPEN][: -self.definition.max_open_episodes]
 
-    def _observe(self, observed: events_pb2.TransitionObserved, time_micros: int) -> None:
-        episode = self.episodes[observed.episode]
-        self.totals.transitions += 1
-        if episode.is_overridden_by(observed):
-            self.totals.overridden_actions += 1
-        episode.transitions.append(observed)
+    def _observe(
+        self, steps: Sequence[events_pb2.TransitionObserved], time_micros: int, foreseen: AgentState | None = None
+    ) -> None:
+        """Steps of one episode, and what is learned after them if that was worked out before."""
+        episode = self.episodes[steps[0].episode]
+        self.totals.transitions += len(steps)
+        self.totals.overridden_actions += sum(map(episode.is_overridden_by, steps))
+        episode.transitions += steps
         episode.active_micros = time_micros
+        if foreseen is not None:
+            self._known = _Known(foreseen, [])
+            return
         later = self._known.later
-        later.append(
+        later += [
             transition_from_event(observed)
             if self._learns_signals
             else Transition(observed.step, observed.state, observed.action, observed.next_state)
-        )
+            for observed in steps
+        ]
         if len(later) >= SETTLE_AFTER:
             self.settled_state()
 

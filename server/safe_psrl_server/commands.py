@@ -103,6 +103,9 @@ class AgentCommands:
         return self.host.decide(request.agent, decide)
 
     async def report_episode(self, request: control_pb2.ReportEpisodeRequest) -> ReportedEpisode:
+        return await self.begin_report_episode(request)
+
+    def begin_report_episode(self, request: control_pb2.ReportEpisodeRequest) -> Awaitable[ReportedEpisode]:
         """A trajectory, and the beginning of the next episode if that is asked for: both, or none."""
         following = request.next if request.HasField("next") else None
         if following is not None and following.agent not in {"", request.agent}:
@@ -122,7 +125,7 @@ class AgentCommands:
             begun = self._begin(record, following.request_id, state, following.abandon_open, events)
             return _mapped(begun, lambda started: ReportedEpisode(duplicates, done, started))
 
-        return await self.host.decide(request.agent, decide)
+        return self.host.decide(request.agent, decide)
 
     async def end_episode(self, request: control_pb2.EndEpisodeRequest) -> Episode:
         def decide(record: AgentRecord) -> "Decision[Episode]":

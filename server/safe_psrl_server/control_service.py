@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from safe_psrl_proto.v1 import control_pb2, control_pb2_grpc, events_pb2
 from safe_psrl_server import decisions
 from safe_psrl_server.agent_record import AgentRecord, Episode
-from safe_psrl_server.commands import AgentCommands
+from safe_psrl_server.commands import AgentCommands, ReportedEpisode
 from safe_psrl_server.decisions import Reported
 from safe_psrl_server.errors import InvalidArgumentError, ServiceError
 from safe_psrl_server.refusals import Refusals
@@ -18,11 +18,15 @@ from safe_psrl_server.status import DRAINING
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 
 
+MOST_CALLS = 1024  # of a batch
+CALLS_OF_AGENTS = {"step", "start_episode", "report_episode"}
+
+
 class _Pending(NamedTuple):
-    """A message of a stream that was decided on, and what will come of it; or why it was refused."""
+    """A message of a stream that was decided on, and what will come of it, or of each of its calls; or why it was refused."""
 
     request: control_pb2.StepStreamRequest
-    outcome: "Awaitable[Any] | ServiceError"
+    outcome: "Awaitable[Any] | list[_Pending] | ServiceError"
 
 
 class ControlService(control_pb2_grpc.ControlServiceServicer):
@@ -38,7 +42,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         self, request: control_pb2.StartEpisodeRequest, context: Context
     ) -> control_pb2.StartEpisodeResponse:
         try:
-            return await self._start_episode(request)
+            return start_reply(await self._commands.begin_start(request), request)
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
 
@@ -66,7 +70,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
 
     async def Step(self, request: control_pb2.StepRequest, context: Context) -> control_pb2.StepResponse:
         try:
-            return await self._step(request)
+            return self._stepped(await self._commands.begin_report(request, wants_action=True))
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
 
@@ -106,12 +110,9 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         self, request: control_pb2.ReportEpisodeRequest, context: Context
     ) -> control_pb2.ReportEpisodeResponse:
         try:
-            reported = await self._commands.report_episode(request)
+            return self._reported(await self._commands.begin_report_episode(request), request)
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
-        self._meter.recognised(reported.duplicates)
-        following = start_reply(reported.next, request.next) if reported.next is not None else None
-        return control_pb2.ReportEpisodeResponse(duplicates=reported.duplicates, episode_done=reported.done, next=following)
 
     async def EndEpisode(self, request: control_pb2.EndEpisodeRequest, context: Context) -> control_pb2.EndEpisodeResponse:
         try:
@@ -120,45 +121,63 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             await self._refusals.abort(context, error, request.agent)
         return control_pb2.EndEpisodeResponse(end=episode.end, steps=episode.next_step)
 
-    async def _start_episode(self, request: control_pb2.StartEpisodeRequest) -> control_pb2.StartEpisodeResponse:
-        return start_reply(await self._commands.begin_start(request), request)
-
-    async def _step(self, request: control_pb2.StepRequest) -> control_pb2.StepResponse:
-        return self._stepped(await self._commands.begin_report(request, wants_action=True))
-
     def _stepped(self, outcome: tuple[AgentRecord, Reported]) -> control_pb2.StepResponse:
         reply = step_reply(*outcome)
         self._meter.recognised(reply.duplicate)
         self._meter.acted(fallback=reply.fallback)
         return reply
 
+    def _reported(
+        self, reported: ReportedEpisode, request: control_pb2.ReportEpisodeRequest
+    ) -> control_pb2.ReportEpisodeResponse:
+        self._meter.recognised(reported.duplicates)
+        following = start_reply(reported.next, request.next) if reported.next is not None else None
+        return control_pb2.ReportEpisodeResponse(duplicates=reported.duplicates, episode_done=reported.done, next=following)
+
     def _begin(self, request: control_pb2.StepStreamRequest) -> _Pending:
         """Decide on a message of a stream; `_finish` waits until that is durable."""
+        if not request.HasField("batch"):
+            return self._begin_call(request)
+        calls = request.batch.calls
+        if len(calls) > MOST_CALLS:
+            return _Pending(request, InvalidArgumentError("batch.calls", f"must be at most {MOST_CALLS} (are {len(calls)})"))
+        return _Pending(request, [self._begin_call(call) for call in calls])
+
+    def _begin_call(self, request: control_pb2.StepStreamRequest) -> _Pending:
         call = request.WhichOneof("call")
         try:
+            if call is None:
+                raise InvalidArgumentError("call", "is missing")
+            if call == "batch":
+                raise InvalidArgumentError("call", "must not be a batch inside a batch")
+            caller().check(Role.ACT, getattr(request, call).agent)
             if call == "step":
-                caller().check(Role.ACT, request.step.agent)
                 return _Pending(request, self._commands.begin_report(request.step, wants_action=True))
             if call == "start_episode":
-                caller().check(Role.ACT, request.start_episode.agent)
                 return _Pending(request, self._commands.begin_start(request.start_episode))
-            raise InvalidArgumentError("call", "is missing")
+            return _Pending(request, self._commands.begin_report_episode(request.report_episode))
         except ServiceError as error:
             return _Pending(request, error)
 
     async def _finish(self, pending: _Pending) -> control_pb2.StepStreamResponse:
         request, outcome = pending
+        reply = control_pb2.StepStreamResponse(tag=request.tag)
+        call = request.WhichOneof("call")
         try:
             if isinstance(outcome, ServiceError):
                 raise outcome  # one place that makes statuses of a stream
-            if request.HasField("step"):
-                return control_pb2.StepStreamResponse(tag=request.tag, step=self._stepped(await outcome))
-            reply = start_reply(await outcome, request.start_episode)
-            return control_pb2.StepStreamResponse(tag=request.tag, start_episode=reply)
+            if isinstance(outcome, list):
+                reply.batch.replies.extend([await self._finish(one) for one in outcome])
+            elif call == "step":
+                reply.step.CopyFrom(self._stepped(await outcome))
+            elif call == "start_episode":
+                reply.start_episode.CopyFrom(start_reply(await outcome, request.start_episode))
+            else:
+                reply.report_episode.CopyFrom(self._reported(await outcome, request.report_episode))
         except ServiceError as error:
-            call = request.WhichOneof("call")
-            agent = "" if call is None else getattr(request, call).agent
-            return control_pb2.StepStreamResponse(tag=request.tag, error=self._refusals.message_status(error, agent))
+            agent = getattr(request, call).agent if call in CALLS_OF_AGENTS else ""
+            reply.error.CopyFrom(self._refusals.message_status(error, agent))
+        return reply
 
 
 def start_reply(
@@ -180,13 +199,12 @@ def start_reply(
 
 def step_reply(record: AgentRecord, reported: Reported) -> control_pb2.StepResponse:
     episode, step = reported.episode, reported.step
-    reply = control_pb2.StepResponse(
-        duplicate=reported.duplicate, episode=episode.number, step=step, episode_done=episode_ends_at(episode, step)
+    if episode_ends_at(episode, step):
+        return control_pb2.StepResponse(duplicate=reported.duplicate, episode=episode.number, step=step, episode_done=True)
+    action, fallback = decisions.action_at(record, episode, step + 1, episode.transitions[step].next_state)
+    return control_pb2.StepResponse(
+        duplicate=reported.duplicate, episode=episode.number, step=step, action=action, fallback=fallback
     )
-    if not reply.episode_done:
-        state = episode.transitions[step].next_state
-        reply.action, reply.fallback = decisions.action_at(record, episode, step + 1, state)
-    return reply
 
 
 def episode_ends_at(episode: Episode, step: int) -> bool:

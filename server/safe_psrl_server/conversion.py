@@ -168,11 +168,11 @@ def options_from_message(message: model_pb2.SafePsrlOptions) -> SafePsrlOptions:
     return SafePsrlOptions(**given)
 
 
-def policy_to_message(policy: Policy, probabilities: NDArray[np.float64] | None = None) -> model_pb2.Policy:
-    message = model_pb2.Policy(horizon=policy.shape[0], num_states=policy.shape[1], actions=policy.ravel().tolist())
+def write_policy(policy: Policy, probabilities: NDArray[np.float64] | None, message: model_pb2.Policy) -> None:
+    message.horizon, message.num_states = policy.shape
+    message.actions.extend(policy.ravel().tolist())
     if probabilities is not None:
         message.probabilities.extend(probabilities.ravel().tolist())
-    return message
 
 
 def policy_from_message(message: model_pb2.Policy) -> Policy:

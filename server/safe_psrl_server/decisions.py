@@ -5,13 +5,13 @@ Every function takes the record as it is and either returns events (maybe none) 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
-from safe_psrl.learner import AgentState, Plan, settle
+from safe_psrl.learner import AgentState, Plan
 from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.agent_record import COMPLETED, AgentRecord, Episode
-from safe_psrl_server.conversion import KnownSignals, Move, policy_to_message, transition_from_event
+from safe_psrl_server.conversion import KnownSignals, Move, write_policy
 from safe_psrl_server.errors import (
     AlreadyExistsError,
     FailedPreconditionError,
@@ -99,10 +99,9 @@ def make_room(
 
 
 def state_after(record: AgentRecord, before: Sequence[events_pb2.Event]) -> AgentState:
-    """What is learned once `before`, transitions and the ends of episodes, are applied."""
-    seen = [transition_from_event(event.transition_observed) for event in before if event.HasField("transition_observed")]
-    state = record.settled_state()
-    return settle(record.definition.spec, replace(state, pending=tuple(seen))) if seen else state
+    """What is learned once `before`, a trajectory and the ends of episodes, are applied."""
+    trajectory = next((event for event in before if event.HasField("trajectory_observed")), None)
+    return record.settled_state() if trajectory is None else record.state_after(trajectory)
 
 
 def starting(
@@ -114,19 +113,19 @@ def starting(
         episode_started=events_pb2.EpisodeStarted(
             episode=plan.episode,
             request_id=request_id,
-            policy=policy_to_message(plan.policy, plan.probabilities),
-            pessimism=plan.pessimism,
-            dual_scale=plan.dual_scale,
-            dual_variables=plan.dual_variables,
-            next_dual_variables=plan.next_dual_variables,
+            pessimism=plan.pessimism.tolist(),
+            dual_scale=plan.dual_scale.tolist(),
+            dual_variables=plan.dual_variables.tolist(),
+            next_dual_variables=plan.next_dual_variables.tolist(),
             predicted_reward=plan.predicted_reward,
-            predicted_costs=plan.predicted_costs,
+            predicted_costs=plan.predicted_costs.tolist(),
             kernel_draws=plan.kernel_draws,
             kernel_satisfiable=plan.kernel_satisfiable,
             planned_by=planned_by,
             plan_seconds=plan_seconds,
         ),
     )
+    write_policy(plan.policy, plan.probabilities, event.episode_started.policy)  # in place: it is the largest part
     if state is not None:
         event.episode_started.state = state
     return event
@@ -209,18 +208,19 @@ def report(
     else:
         check_step(record, step)
     if step < episode.next_step:
-        seen = observed(record, episode, step, transition)
+        seen = events_pb2.TransitionObserved()
+        observe(seen, record, episode, step, transition)
         refuse_conflict(record, episode, seen, transition.terminal)
         return [], Reported(episode, step, True, not episode.is_open)
     if not episode.is_open:
         raise closed(episode)
     refuse_gap(episode, step)
-    seen = observed(record, episode, step, transition)
+    event = events_pb2.Event(time_micros=now_micros)
+    seen = event.transition_observed
+    observe(seen, record, episode, step, transition)
     refuse_jump(record, seen, episode.transitions[-1] if episode.transitions else None)
     done = transition.terminal or step == record.definition.spec.horizon - 1
-    events = [events_pb2.Event(time_micros=now_micros, transition_observed=seen)]
-    if done:
-        events.append(ending(episode, COMPLETED, now_micros, [seen]))
+    events = [event, ending(episode, COMPLETED, now_micros, [seen])] if done else [event]
     return events, Reported(episode, step, False, done)
 
 
@@ -235,32 +235,41 @@ def report_all(
     duplicates = min(episode.next_step, len(transitions))
     if len(transitions) > duplicates and not episode.is_open:
         raise closed(episode)
-    fresh: list[events_pb2.TransitionObserved] = []
+    event = events_pb2.Event(time_micros=now_micros)
+    fresh = event.trajectory_observed.steps
     before = episode.transitions[-1] if episode.transitions else None
     for step, transition in enumerate(transitions):
-        place = f"transitions[{step}]"
-        seen = observed(record, episode, step, transition, place)
+        place = _place(step)
+        seen = events_pb2.TransitionObserved() if step < duplicates else fresh.add()
+        observe(seen, record, episode, step, transition, place)
         if step < duplicates:
             refuse_conflict(record, episode, seen, transition.terminal)
             continue
         if transition.terminal and step < len(transitions) - 1:
             raise InvalidArgumentError(f"{place}.terminal", "is set, but more transitions follow")
         refuse_jump(record, seen, before, place)
-        fresh.append(seen)
         before = seen
-    events = [events_pb2.Event(time_micros=now_micros, transition_observed=seen) for seen in fresh]
     if not fresh:
-        return events, duplicates, not episode.is_open
+        return [], duplicates, not episode.is_open
     done = transitions[-1].terminal or len(transitions) == horizon
-    if done:
-        events.append(ending(episode, COMPLETED, now_micros, fresh))
+    events = [event, ending(episode, COMPLETED, now_micros, fresh)] if done else [event]
     return events, duplicates, done
 
 
-def observed(
-    record: AgentRecord, episode: Episode, step: int, transition: control_pb2.Transition, place: str = "transition"
-) -> events_pb2.TransitionObserved:
-    """`transition` as it will be stored: checked, and with the known signals where they were left out."""
+@lru_cache(MOST_MOVES)
+def _place(step: int) -> str:
+    return f"transitions[{step}]"
+
+
+def observe(
+    seen: events_pb2.TransitionObserved,
+    record: AgentRecord,
+    episode: Episode,
+    step: int,
+    transition: control_pb2.Transition,
+    place: str = "transition",
+) -> None:
+    """Write into `seen` how `transition` will be stored: checked, and with the known signals where they were left out."""
     definition = record.definition
     state, action, next_state = transition.state, transition.action, transition.next_state
     move = (step if definition.varies_by_step else 0, state, action, next_state)
@@ -280,16 +289,12 @@ def observed(
             check_signal(f"{place}.costs[{i}]", cost)
     elif definition.learns_costs:
         raise InvalidArgumentError(f"{place}.costs", "are missing, and this agent learns its costs")
-    return events_pb2.TransitionObserved(
-        episode=episode.number,
-        step=step,
-        state=state,
-        action=action,
-        next_state=next_state,
-        reward=reward,
-        costs=costs,
-        overridden=episode.is_apart and bool(episode.policy[step, state] != action),
-    )
+    seen.episode, seen.step = episode.number, step
+    seen.state, seen.action, seen.next_state = state, action, next_state
+    seen.reward = reward
+    seen.costs.extend(costs)
+    if episode.is_apart and episode.policy[step, state] != action:
+        seen.overridden = True
 
 
 def checked_move(record: AgentRecord, move: Move, place: str) -> KnownSignals:

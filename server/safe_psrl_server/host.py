@@ -35,8 +35,8 @@ from safe_psrl_server.errors import (
 from safe_psrl_server.folding import apply_all, attach, folded, parsed
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.planners import Planners, TimedPlan
-from safe_psrl_server.policies import is_large, stored
-from safe_psrl_server.promises import Decide, Made, Promise, Reply, given
+from safe_psrl_server.policies import concerns_policies, is_large, stored
+from safe_psrl_server.promises import Decide, Made, Promise, Promises, Reply, given
 from safe_psrl_server.snapshot import restored, snapshot_of
 from safe_psrl_server.store import (
     NO_POLICIES,
@@ -111,6 +111,7 @@ class AgentHost:
         self._refresh_seconds = refresh_seconds
         self._agents: dict[str, Hosted] = {}
         self._planners = Planners(limits.planning_threads)
+        self._promises = Promises(limits.call_seconds)
         self._background: set[asyncio.Task[object]] = set()
 
     # --- life
@@ -226,12 +227,11 @@ class AgentHost:
         self.check_ready()
         if self._store.is_shared:
             return self._promised(self._in_background(self._decide_shared(name, decide, may_create)))
-        if not may_create:
-            self.record(name)
-        elif name not in self._agents:
-            self.check_room()
         agent = self._agents.get(name)
+        if not may_create and (agent is None or not agent.exists):
+            raise _no_agent(name)
         if agent is None:
+            self.check_room()
             agent = self._agents[name] = Hosted(name, AgentRecord(name))
         place = agent.turns.take()
         if place is None:
@@ -297,7 +297,8 @@ class AgentHost:
         except BaseException:
             agent.turns.give()
             raise
-        if not isinstance(decision, tuple) or any(map(is_large, decision[0])):
+        concerned = isinstance(decision, tuple) and concerns_policies(decision[0])
+        if not isinstance(decision, tuple) or (concerned and any(map(is_large, decision[0]))):
             made = Made(decision, decide)
             return self._promised(self._in_background(self._decide_in_turn(agent, None, made, may_create)))
         events, reply = decision
@@ -321,17 +322,18 @@ class AgentHost:
 
         try:
             payloads = [event.SerializeToString() for event in events]
-            appended = self._store.append(agent.name, record.version, payloads, NO_POLICIES, record.forgotten_by(events))
+            dropped = record.forgotten_by(events) if concerned else ()
+            appended = self._store.append(agent.name, record.version, payloads, NO_POLICIES, dropped)
         except BaseException:
             agent.turns.give()
             raise
-        promise: Promise[Reply] = Promise(self.limits.call_seconds)
+        promise: Promise[Reply] = self._promises.make()
         asyncio.ensure_future(appended).add_done_callback(finish)
         return promise.future
 
     def _promised(self, work: "asyncio.Task[Reply]") -> "asyncio.Future[Reply]":
         """What `work` gives, for a caller who may go away: the work goes on."""
-        promise: Promise[Reply] = Promise(self.limits.call_seconds)
+        promise: Promise[Reply] = self._promises.make()
         promise.follow(work)
         return promise.future
 
@@ -406,12 +408,13 @@ class AgentHost:
 
     def _apply(self, agent: Hosted, record: AgentRecord, events: Sequence[events_pb2.Event]) -> None:
         """`events` are durable."""
-        existed = record.exists
+        existed, known = record.exists, record.totals.transitions
         for event in events:
             record.apply(event)
         if record.exists != existed:
             self.census.note(agent.name, record)
-        self.meter.applied(events)
+        if existed:  # an imported agent has learned elsewhere
+            self.meter.learned(record.totals.transitions - known)
         agent.was_changed_here = True
         if agent.unsaved_since_micros is None:
             agent.unsaved_since_micros = events[0].time_micros

@@ -1,8 +1,6 @@
 """Making plans: short ones at once, long ones in threads that give way to whoever answers calls."""
 
 import asyncio
-import os
-import sys
 import threading
 import time
 from collections.abc import Awaitable
@@ -11,11 +9,14 @@ from typing import NamedTuple
 
 from safe_psrl.learner import AgentState, Plan, SafePsrl
 from safe_psrl.streams import open_stream
+from safe_psrl_server.scheduling import run_when_idle
 
-SHORT_WORK = 300_000  # products and draws of a plan that is made without a thread: about a millisecond
+SHORT_WORK = 300_000  # products and draws of a plan that is made without a thread
+SHORT_WORK_SECONDS = 0.001  # that it takes, about
 SHORT_WORK_AT_WORST = 10 * SHORT_WORK  # if every kernel that may be drawn must be
 ADAPTIVE_PLANS = 25  # ordinary plans that an adaptive one takes
-NICE = 19
+LEAST_PATIENCE = 1.0  # seconds
+PATIENCE = 20  # times what a plan should take
 
 _own = threading.local()  # each thread has a stream of random numbers to plan with
 
@@ -28,30 +29,56 @@ class TimedPlan(NamedTuple):
 
 
 class Planners:
-    """Threads for long plans."""
+    """Threads for long plans.
+
+    They run while no other thread wants the core. On a machine that is always busy they would never end, so a plan that takes
+    far longer than it should is made again by a thread like any other: it is the same plan.
+    """
 
     def __init__(self, threads: int) -> None:
-        self._threads = ThreadPoolExecutor(threads, "planner", _give_way)
+        self._patient = ThreadPoolExecutor(threads, "planner", run_when_idle)
+        self._urgent = ThreadPoolExecutor(threads, "urgent-planner")
 
     def plan(self, learner: SafePsrl, state: AgentState) -> TimedPlan | Awaitable[TimedPlan]:
         """The next episode's plan. A long one is made in a thread, off the loop."""
-        if is_short(learner):
-            return _plan(learner, state)
-        return asyncio.get_running_loop().run_in_executor(self._threads, _plan, learner, state)
+        return _plan(learner, state) if is_short(learner) else self._in_thread(learner, state)
 
     def close(self) -> None:
-        self._threads.shutdown()
+        self._patient.shutdown()
+        self._urgent.shutdown()
+
+    async def _in_thread(self, learner: SafePsrl, state: AgentState) -> TimedPlan:
+        loop = asyncio.get_running_loop()
+        planning = loop.run_in_executor(self._patient, _plan, learner, state)
+        try:
+            return await asyncio.wait_for(asyncio.shield(planning), patience(learner))
+        except TimeoutError:
+            planning.cancel()  # if it has not begun
+            return await loop.run_in_executor(self._urgent, _plan, learner, state)
 
 
 def is_short(learner: SafePsrl) -> bool:
-    """Whether a plan may be made on the loop. An adaptive one is about as many ordinary ones, or linear programs."""
-    spec, options = learner.spec, learner.options
-    if options.is_adaptive and spec.num_constraints > 1:
+    """Whether a plan may be made on the loop."""
+    if learner.options.is_adaptive and learner.spec.num_constraints > 1:
         return False
-    rows, width = spec.num_states * spec.num_actions, spec.dirichlet_prior.shape[-1]
-    work = rows * width * (spec.horizon + 20)
-    plans = ADAPTIVE_PLANS if options.is_adaptive else 1
-    return bool(work * plans <= SHORT_WORK and work * learner.problem.max_draws <= SHORT_WORK_AT_WORST)
+    work = _work_of_a_draw(learner)
+    return _work(learner) <= SHORT_WORK and work * learner.problem.max_draws <= SHORT_WORK_AT_WORST
+
+
+def patience(learner: SafePsrl) -> float:
+    """Seconds after which a plan that is being made in idle time is overdue."""
+    return LEAST_PATIENCE + PATIENCE * SHORT_WORK_SECONDS * _work(learner) / SHORT_WORK
+
+
+def _work(learner: SafePsrl) -> int:
+    """Products and draws of a plan. An adaptive one is about as many ordinary ones, or linear programs."""
+    return _work_of_a_draw(learner) * (ADAPTIVE_PLANS if learner.options.is_adaptive else 1)
+
+
+def _work_of_a_draw(learner: SafePsrl) -> int:
+    spec = learner.spec
+    width: int = spec.dirichlet_prior.shape[-1]
+    return spec.num_states * spec.num_actions * width * (spec.horizon + 20)
 
 
 def _plan(learner: SafePsrl, state: AgentState) -> TimedPlan:
@@ -60,9 +87,3 @@ def _plan(learner: SafePsrl, state: AgentState) -> TimedPlan:
         _own.stream = open_stream()
     _, plan = learner.start_episode(state, _own.stream)
     return TimedPlan(plan, time.perf_counter() - began)
-
-
-def _give_way() -> None:
-    """Run only when nobody else wants the core. On Linux priorities are of threads."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

@@ -11,7 +11,13 @@ from typing import Final
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 
 LARGE: Final = 4_096  # entries. An entry takes about a byte: a smaller policy costs its event less than a page of the database
+CONCERNED: Final = {"episode_started", "agent_imported", "agent_deleted"}
 LEVEL: Final = 1  # of zlib: a million entries in 2 to 12 ms; higher ones take up to ten times as long and save a tenth
+
+
+def concerns_policies(events: Sequence[events_pb2.Event]) -> bool:
+    """Whether anything can be stored apart, or dropped there, because of `events`. Of most calls, nothing."""
+    return any(event.WhichOneof("kind") in CONCERNED for event in events)
 
 
 def is_large(event: events_pb2.Event) -> bool:

@@ -8,6 +8,9 @@ from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agent_record import AgentRecord
 from safe_psrl_server.errors import DeadlineError
 
+MOST_LATE = 1.0  # seconds that a caller may be told later than they should be
+LATE = 0.1  # or this part of the time
+
 Reply = TypeVar("Reply")
 Decision = tuple[Sequence[events_pb2.Event], Reply]  # what is appended, and what the caller is told once it is durable
 Decided = Decision[Reply] | Awaitable[Decision[Reply]]
@@ -27,16 +30,15 @@ class Made(Generic[Reply]):
 
 
 class Promise(Generic[Reply]):
-    """A reply that will come, for a caller who may go away, or who is told after `seconds` to ask again: the work goes on."""
+    """A reply that will come, for a caller who may go away: the work goes on."""
 
-    def __init__(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Reply] = loop.create_future()
-        self._seconds = seconds
-        self._timer = loop.call_later(seconds, self._give_up)
+    def __init__(self, future: "asyncio.Future[Reply]", waiting: "set[Promise[Any]]") -> None:
+        self.future = future
+        self._waiting = waiting
+        waiting.add(self)
 
     def settle(self, reply: Any, error: BaseException | None) -> None:
-        self._timer.cancel()
+        self._waiting.discard(self)
         if self.future.done():
             return
         if error is None:
@@ -51,14 +53,39 @@ class Promise(Generic[Reply]):
 
     def _end(self, work: "asyncio.Task[Reply]") -> None:
         if work.cancelled():
+            self._waiting.discard(self)
             self.future.cancel()
-            self._timer.cancel()
             return
         error = work.exception()
         self.settle(work.result() if error is None else None, error)
 
-    def _give_up(self) -> None:
-        self.settle(None, DeadlineError(f"not done within {self._seconds:g} s; it goes on, and can be asked for again"))
+
+class Promises:
+    """Promises whose callers are told after `seconds`, or a little more, to ask again: the work goes on.
+
+    Those of a short time share a timer: one of its own would cost a tenth of a step.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._width = min(MOST_LATE, LATE * seconds)
+        self._until = 0.0  # when the present ones are complete
+        self._waiting: set[Promise[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None  # asked for once: it takes a system call
+
+    def make(self) -> "Promise[Any]":
+        loop = self._loop = self._loop or asyncio.get_running_loop()
+        now = loop.time()
+        if now >= self._until:
+            self._until = now + self._width
+            self._waiting = set()
+            loop.call_later(self._seconds + self._width, self._give_up, self._waiting)
+        return Promise(loop.create_future(), self._waiting)
+
+    def _give_up(self, waiting: "set[Promise[Any]]") -> None:
+        for promise in list(waiting):
+            late = DeadlineError(f"not done within {self._seconds:g} s; it goes on, and can be asked for again")
+            promise.settle(None, late)
 
 
 def given(reply: Reply) -> "asyncio.Future[Reply]":

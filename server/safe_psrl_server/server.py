@@ -31,6 +31,7 @@ from safe_psrl_server.metrics.calls import CallCounter
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.metrics.page import MetricsPage
 from safe_psrl_server.refusals import Refusals
+from safe_psrl_server.scheduling import wake_without_interrupting
 from safe_psrl_server.security.addresses import is_local
 from safe_psrl_server.security.authentication import Authentication, may_scrape
 from safe_psrl_server.security.book import IdentityBook
@@ -112,6 +113,7 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
+        wake_without_interrupting()  # before there are other threads
         await self.start()
         gc.collect()
         gc.freeze()  # what this process has now stays: it need not be looked through again for garbage

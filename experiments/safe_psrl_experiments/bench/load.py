@@ -159,18 +159,66 @@ async def step_stream(target: Target, agents: Sequence[str], calls: int) -> Turn
     return await together([play(agent) for agent in agents])
 
 
+async def step_batches(target: Target, agents: Sequence[str], streams: int, calls: int) -> Turn:
+    """Agents that go on together: those of a stream in one message, the streams in turns."""
+    episodes = max(calls // len(agents) // HORIZON, 1)
+
+    async def play(some: Sequence[str]) -> int:
+        stream = target.control.StepStream(timeout=DEADLINE)
+        for _ in range(episodes):
+            starts = [control_pb2.StartEpisodeRequest(agent=agent, state=0, abandon_open=True) for agent in some]
+            replies = await _exchanged(stream, [control_pb2.StepStreamRequest(start_episode=start) for start in starts])
+            numbers = [reply.start_episode.episode for reply in replies]
+            actions = [reply.start_episode.action for reply in replies]
+            for step in range(HORIZON):
+                played = zip(some, numbers, actions, strict=True)
+                moves = [step_request(agent, episode, step, action) for agent, episode, action in played]
+                replies = await _exchanged(stream, [control_pb2.StepStreamRequest(step=move) for move in moves])
+                actions = [reply.step.action for reply in replies]
+        await stream.done_writing()
+        return episodes * HORIZON * len(some)
+
+    return await together([play(agents[first::streams]) for first in range(streams)])
+
+
+async def report_batches(target: Target, agents: Sequence[str], streams: int, calls: int) -> Turn:
+    """The same with whole episodes, which the clients play themselves."""
+    episodes = max(calls // len(agents) // HORIZON, 1)
+
+    async def play(some: Sequence[str]) -> int:
+        stream = target.control.StepStream(timeout=DEADLINE)
+        begins = [_local_start(agent) for agent in some]
+        replies = await _exchanged(stream, [control_pb2.StepStreamRequest(start_episode=begin) for begin in begins])
+        started = [reply.start_episode for reply in replies]
+        for _ in range(episodes):
+            reports = [_played(agent, last, begin) for agent, last, begin in zip(some, started, begins, strict=True)]
+            replies = await _exchanged(stream, [control_pb2.StepStreamRequest(report_episode=report) for report in reports])
+            started = [reply.report_episode.next for reply in replies]
+        await stream.done_writing()
+        return episodes * HORIZON * len(some)
+
+    return await together([play(agents[first::streams]) for first in range(streams)])
+
+
+async def _exchanged(stream: Any, calls: Sequence[control_pb2.StepStreamRequest]) -> Sequence[control_pb2.StepStreamResponse]:
+    """The replies to a batch, none of which may be an error."""
+    await stream.write(control_pb2.StepStreamRequest(batch=control_pb2.StepStreamBatch(calls=calls)))
+    replies: Sequence[control_pb2.StepStreamResponse] = (await stream.read()).batch.replies
+    wrong = next((reply for reply in replies if reply.HasField("error")), None)
+    if wrong is not None or len(replies) != len(calls):
+        raise RuntimeError(f"the service answered {wrong or replies}")
+    return replies
+
+
 async def report_episodes(target: Target, agents: Sequence[str], calls: int) -> Turn:
     """A client an agent, which plays the policy itself: a call an episode, that reports it and begins the next."""
 
     async def play(agent: str) -> int:
-        begin = control_pb2.StartEpisodeRequest(agent=agent, state=0, with_policy=True, abandon_open=True)
+        begin = _local_start(agent)
         started = await target.control.StartEpisode(begin, timeout=DEADLINE)
         episodes = max(calls // len(agents) // HORIZON, 1)
         for _ in range(episodes):
-            policy, num_states = started.policy.actions, started.policy.num_states
-            moves = [control_pb2.Transition(state=0, action=policy[step * num_states], next_state=0) for step in range(HORIZON)]
-            request = control_pb2.ReportEpisodeRequest(agent=agent, episode=started.episode, transitions=moves, next=begin)
-            started = (await target.control.ReportEpisode(request, timeout=DEADLINE)).next
+            started = (await target.control.ReportEpisode(_played(agent, started, begin), timeout=DEADLINE)).next
         return episodes * HORIZON
 
     return await together([play(agent) for agent in agents])
@@ -196,6 +244,20 @@ async def _start(target: Target, agent: str) -> control_pb2.StartEpisodeResponse
     request = control_pb2.StartEpisodeRequest(agent=agent, state=0, abandon_open=True)
     reply: control_pb2.StartEpisodeResponse = await target.control.StartEpisode(request, timeout=DEADLINE)
     return reply
+
+
+def _local_start(agent: str) -> control_pb2.StartEpisodeRequest:
+    """For a client that plays the policy itself."""
+    return control_pb2.StartEpisodeRequest(agent=agent, state=0, with_policy=True, abandon_open=True)
+
+
+def _played(
+    agent: str, started: control_pb2.StartEpisodeResponse, begin: control_pb2.StartEpisodeRequest
+) -> control_pb2.ReportEpisodeRequest:
+    """The whole episode, and the wish for the next."""
+    policy, num_states = started.policy.actions, started.policy.num_states
+    moves = [control_pb2.Transition(state=0, action=policy[step * num_states], next_state=0) for step in range(HORIZON)]
+    return control_pb2.ReportEpisodeRequest(agent=agent, episode=started.episode, transitions=moves, next=begin)
 
 
 async def _timed(call: Callable[..., Awaitable[object]], request: object) -> float:

@@ -394,6 +394,8 @@ class StepStreamRequest(_message.Message):
     TAG_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     START_EPISODE_FIELD_NUMBER: _builtins.int
+    REPORT_EPISODE_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     tag: _builtins.int
     """Returned with the reply. Any number."""
     @_builtins.property
@@ -404,22 +406,58 @@ class StepStreamRequest(_message.Message):
     def start_episode(self) -> Global___StartEpisodeRequest:
         """Begin an episode on the same stream."""
 
+    @_builtins.property
+    def report_episode(self) -> Global___ReportEpisodeRequest:
+        """Report a whole trajectory, and begin the next episode if that is asked for."""
+
+    @_builtins.property
+    def batch(self) -> Global___StepStreamBatch:
+        """Several calls in one message."""
+
     def __init__(
         self,
         *,
         tag: _builtins.int = ...,
         step: Global___StepRequest | None = ...,
         start_episode: Global___StartEpisodeRequest | None = ...,
+        report_episode: Global___ReportEpisodeRequest | None = ...,
+        batch: Global___StepStreamBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "start_episode", b"start_episode", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "call", b"call", "report_episode", b"report_episode", "start_episode", b"start_episode", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "start_episode", b"start_episode", "step", b"step", "tag", b"tag"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "call", b"call", "report_episode", b"report_episode", "start_episode", b"start_episode", "step", b"step", "tag", b"tag"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["step", "start_episode"]  # noqa: Y015
+    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["step", "start_episode", "report_episode", "batch"]  # noqa: Y015
     _WhichOneofArgType_call: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
 
 Global___StepStreamRequest: _TypeAlias = StepStreamRequest  # noqa: Y015
+
+@_typing.final
+class StepStreamBatch(_message.Message):
+    """Calls of agents that go on together. Each is handled, counted and answered as if it had come alone, in order; they share
+    the price of a message.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepStreamRequest]:
+        """At most 1024. None of them a batch."""
+
+    def __init__(
+        self,
+        *,
+        calls: _abc.Iterable[Global___StepStreamRequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepStreamBatch: _TypeAlias = StepStreamBatch  # noqa: Y015
 
 @_typing.final
 class CallStatus(_message.Message):
@@ -485,6 +523,8 @@ class StepStreamResponse(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     START_EPISODE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    REPORT_EPISODE_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     tag: _builtins.int
     """Of the request."""
     @_builtins.property
@@ -495,6 +535,10 @@ class StepStreamResponse(_message.Message):
     def error(self) -> Global___CallStatus:
         """What went wrong with this message alone."""
 
+    @_builtins.property
+    def report_episode(self) -> Global___ReportEpisodeResponse: ...
+    @_builtins.property
+    def batch(self) -> Global___StepStreamReplies: ...
     def __init__(
         self,
         *,
@@ -502,16 +546,42 @@ class StepStreamResponse(_message.Message):
         step: Global___StepResponse | None = ...,
         start_episode: Global___StartEpisodeResponse | None = ...,
         error: Global___CallStatus | None = ...,
+        report_episode: Global___ReportEpisodeResponse | None = ...,
+        batch: Global___StepStreamReplies | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "outcome", b"outcome", "start_episode", b"start_episode", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "error", b"error", "outcome", b"outcome", "report_episode", b"report_episode", "start_episode", b"start_episode", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "outcome", b"outcome", "start_episode", b"start_episode", "step", b"step", "tag", b"tag"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "error", b"error", "outcome", b"outcome", "report_episode", b"report_episode", "start_episode", b"start_episode", "step", b"step", "tag", b"tag"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["step", "start_episode", "error"]  # noqa: Y015
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["step", "start_episode", "error", "report_episode", "batch"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
 Global___StepStreamResponse: _TypeAlias = StepStreamResponse  # noqa: Y015
+
+@_typing.final
+class StepStreamReplies(_message.Message):
+    """What came of a batch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def replies(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepStreamResponse]:
+        """One for each call, in their order."""
+
+    def __init__(
+        self,
+        *,
+        replies: _abc.Iterable[Global___StepStreamResponse] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replies", b"replies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepStreamReplies: _TypeAlias = StepStreamReplies  # noqa: Y015
 
 @_typing.final
 class ReportEpisodeRequest(_message.Message):

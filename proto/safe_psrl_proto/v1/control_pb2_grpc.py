@@ -103,7 +103,7 @@ class ControlServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StepStream(self, request_iterator, context):
-        """Steps one after the other without waiting for replies. Each message gets its own status, in order; one that fails does
+        """Calls one after the other without waiting for replies, or many in one message. Each message gets its own status, in order; one that fails does
         not end the stream. Messages for one agent are handled in the order in which they were sent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

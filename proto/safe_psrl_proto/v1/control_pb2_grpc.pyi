@@ -48,7 +48,7 @@ class ControlServiceStub:
     Step: _grpc.UnaryUnaryMultiCallable[_control_pb2.StepRequest, _control_pb2.StepResponse]
     """ReportTransition and the action for the next state in one round trip."""
     StepStream: _grpc.StreamStreamMultiCallable[_control_pb2.StepStreamRequest, _control_pb2.StepStreamResponse]
-    """Steps one after the other without waiting for replies. Each message gets its own status, in order; one that fails does
+    """Calls one after the other without waiting for replies, or many in one message. Each message gets its own status, in order; one that fails does
     not end the stream. Messages for one agent are handled in the order in which they were sent.
     """
     ReportEpisode: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReportEpisodeRequest, _control_pb2.ReportEpisodeResponse]
@@ -70,7 +70,7 @@ class ControlServiceAsyncStub(ControlServiceStub):
     Step: _aio.UnaryUnaryMultiCallable[_control_pb2.StepRequest, _control_pb2.StepResponse]  # type: ignore[assignment]
     """ReportTransition and the action for the next state in one round trip."""
     StepStream: _aio.StreamStreamMultiCallable[_control_pb2.StepStreamRequest, _control_pb2.StepStreamResponse]  # type: ignore[assignment]
-    """Steps one after the other without waiting for replies. Each message gets its own status, in order; one that fails does
+    """Calls one after the other without waiting for replies, or many in one message. Each message gets its own status, in order; one that fails does
     not end the stream. Messages for one agent are handled in the order in which they were sent.
     """
     ReportEpisode: _aio.UnaryUnaryMultiCallable[_control_pb2.ReportEpisodeRequest, _control_pb2.ReportEpisodeResponse]  # type: ignore[assignment]
@@ -119,7 +119,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_control_pb2.StepStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_pb2.StepStreamResponse], _abc.AsyncIterator[_control_pb2.StepStreamResponse]]:
-        """Steps one after the other without waiting for replies. Each message gets its own status, in order; one that fails does
+        """Calls one after the other without waiting for replies, or many in one message. Each message gets its own status, in order; one that fails does
         not end the stream. Messages for one agent are handled in the order in which they were sent.
         """
 

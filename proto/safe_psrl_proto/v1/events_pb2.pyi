@@ -65,6 +65,7 @@ class Event(_message.Message):
     AGENT_RESUMED_FIELD_NUMBER: _builtins.int
     AGENT_DELETED_FIELD_NUMBER: _builtins.int
     AGENT_IMPORTED_FIELD_NUMBER: _builtins.int
+    TRAJECTORY_OBSERVED_FIELD_NUMBER: _builtins.int
     time_micros: _builtins.int
     """Wall-clock time of the decision, in microseconds since 1970 (UTC). For operators and time-outs; never for learning."""
     @_builtins.property
@@ -83,6 +84,8 @@ class Event(_message.Message):
     def agent_deleted(self) -> Global___AgentDeleted: ...
     @_builtins.property
     def agent_imported(self) -> Global___AgentImported: ...
+    @_builtins.property
+    def trajectory_observed(self) -> Global___TrajectoryObserved: ...
     def __init__(
         self,
         *,
@@ -95,12 +98,13 @@ class Event(_message.Message):
         agent_resumed: Global___AgentResumed | None = ...,
         agent_deleted: Global___AgentDeleted | None = ...,
         agent_imported: Global___AgentImported | None = ...,
+        trajectory_observed: Global___TrajectoryObserved | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "transition_observed", b"transition_observed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "trajectory_observed", b"trajectory_observed", "transition_observed", b"transition_observed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "time_micros", b"time_micros", "transition_observed", b"transition_observed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "time_micros", b"time_micros", "trajectory_observed", b"trajectory_observed", "transition_observed", b"transition_observed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["agent_created", "episode_started", "transition_observed", "episode_ended", "agent_paused", "agent_resumed", "agent_deleted", "agent_imported"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["agent_created", "episode_started", "transition_observed", "episode_ended", "agent_paused", "agent_resumed", "agent_deleted", "agent_imported", "trajectory_observed"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -275,6 +279,30 @@ class TransitionObserved(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TransitionObserved: _TypeAlias = TransitionObserved  # noqa: Y015
+
+@_typing.final
+class TrajectoryObserved(_message.Message):
+    """Several steps of an episode were reported at once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransitionObserved]:
+        """One after the other, the first of them the next one of the episode."""
+
+    def __init__(
+        self,
+        *,
+        steps: _abc.Iterable[Global___TransitionObserved] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrajectoryObserved: _TypeAlias = TrajectoryObserved  # noqa: Y015
 
 @_typing.final
 class EpisodeEnded(_message.Message):

@@ -6,7 +6,6 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info
 
 from safe_psrl.version import __version__
-from safe_psrl_proto.v1 import events_pb2
 
 PREFIX: Final = "safe_psrl"
 PLAN_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -67,11 +66,10 @@ class Meter:
             SIZE_BUCKETS,
         )
 
-    def applied(self, events: Sequence[events_pb2.Event]) -> None:
-        """`events` are durable."""
-        learned = sum(event.HasField("transition_observed") for event in events)
-        if learned:
-            self._transitions.inc(learned)
+    def learned(self, transitions: int) -> None:
+        """They are durable."""
+        if transitions:
+            self._transitions.inc(transitions)
 
     def recognised(self, duplicates: int) -> None:
         if duplicates:

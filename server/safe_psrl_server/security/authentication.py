@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from safe_psrl_server.errors import UnauthenticatedError
 from safe_psrl_server.security.book import IdentityBook
-from safe_psrl_server.security.caller import ANYBODY, Caller
+from safe_psrl_server.security.caller import Caller, Everybody
 from safe_psrl_server.security.roles import Role
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
@@ -14,11 +14,11 @@ SCHEME: Final = "bearer "
 
 
 class Authentication:
-    """By token, or else by client certificate. Without a book everybody is `ANYBODY`."""
+    """By token, or else by client certificate. Without a book everybody may do everything."""
 
     def __init__(self, book: IdentityBook | None) -> None:
         self._book = book
-        self._anybody = Caller(lambda: ANYBODY)
+        self._anybody = Everybody()
 
     @property
     def is_open(self) -> bool:

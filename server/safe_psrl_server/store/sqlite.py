@@ -1,11 +1,12 @@
 """The embedded store: SQLite in a directory.
 
-One connection writes whatever has queued up in one transaction, a thread commits it, and only then the callers are resolved:
-group commit. A second connection reads. Write-ahead log, `synchronous=FULL`: a commit that returned
-is on the disk. A commit that fails stops everything, because nobody can say what became of it.
+One connection writes whatever has queued up in one transaction, and only when that is committed the callers are resolved:
+group commit. A second connection reads. Write-ahead log, `synchronous=FULL`: a commit that returned is on the disk. A commit
+that fails stops everything, because nobody can say what became of it.
 """
 
 import asyncio
+import os
 import shutil
 import sqlite3
 import threading
@@ -38,6 +39,8 @@ FILE: Final = "safe-psrl.db"
 MAX_GROUP: Final = 1024
 EMPTY_PASS: Final = 30e-6  # seconds: a pass of the loop that took longer has done something
 QUIET_PASSES: Final = 3  # of them before a commit; what a call needs takes several passes
+FAST_COMMIT: Final = 0.001  # seconds: if a disk usually takes no longer, a call that is alone waits for it without a thread
+REMEMBERED: Final = 0.1  # how much the latest commit counts in what is usual
 MOST_DELAY: Final = 0.01  # seconds that a commit waits for others to join it, however busy the loop is
 EVENTS_AFTER: Final = "SELECT version, payload, link FROM events WHERE agent = ? AND version > ? ORDER BY version"
 POLICIES_AFTER: Final = "SELECT episode, payload FROM policies WHERE agent = ? AND version > ?"
@@ -83,6 +86,7 @@ class _Group:
     number: int = 0  # of the commit
     began: float = field(default_factory=time.perf_counter)
     is_entered: bool = False
+    is_committed: bool = False
 
 
 class SqliteStore:
@@ -100,7 +104,8 @@ class SqliteStore:
         self._is_busy = False  # a commit is under way, or about to be
         self._thread: threading.Thread | None = None
         self._reader = ThreadPoolExecutor(1, "store-reader")
-        self._heads: dict[str, Link] = {}  # of the writing thread: version and link of each stream
+        self._usual_seconds = float("inf")  # that a commit takes
+        self._heads: dict[str, Link] = {}  # of whoever enters: version and link of each stream
 
     @property
     def failure(self) -> "asyncio.Future[StoreFailedError]":
@@ -235,6 +240,7 @@ class SqliteStore:
 
     def _look(self, before: float, latest: float, quiet: int) -> None:
         """A pass of the loop that began at `before` is over."""
+        os.sched_yield()  # to the threads that bring calls
         now = time.perf_counter()
         quiet = quiet + 1 if now - before < EMPTY_PASS else 0
         if quiet < QUIET_PASSES and now < latest and len(self._waiting) < MAX_GROUP:
@@ -250,10 +256,15 @@ class SqliteStore:
         if all(isinstance(entry, _Append) for entry in entries):
             try:
                 self._enter(group)
+                if len(entries) == 1 and self._usual_seconds <= FAST_COMMIT:
+                    self._commit(group)
             except Exception as error:  # noqa: BLE001  # as if it had happened in the thread
                 self._fail(group, error)
                 return
-        self._queue.put(group)
+        if group.is_committed:
+            self._committed(group)
+        else:
+            self._queue.put(group)
 
     def _committed(self, group: "_Group") -> None:
         _resolve(group.entries, group.results)
@@ -321,13 +332,22 @@ class SqliteStore:
             try:
                 if not group.is_entered:
                     self._enter(group)
-                self._writing.execute("COMMIT")
-                self._witness.note(group.number)
-                self._on_commit(time.perf_counter() - group.began, group.events)
+                self._commit(group)
             except Exception as error:  # noqa: BLE001  # whatever it was, nobody can say what became of the commit
                 self._loop.call_soon_threadsafe(self._fail, group, error)
                 return
             self._loop.call_soon_threadsafe(self._committed, group)
+
+    def _commit(self, group: "_Group") -> None:
+        """Make what was entered last for ever. By the loop or by the thread, whichever has the group."""
+        began = time.perf_counter()
+        self._writing.execute("COMMIT")
+        self._witness.note(group.number)
+        now = time.perf_counter()
+        known = self._usual_seconds if self._usual_seconds < float("inf") else now - began
+        self._usual_seconds = known + REMEMBERED * (now - began - known)
+        group.is_committed = True
+        self._on_commit(now - group.began, group.events)
 
     def _enter(self, group: "_Group") -> None:
         """Write a group, all but the commit. Results are told after it; exceptions are results too.
