@@ -92,7 +92,7 @@ def grow(
 @app.command("serve")
 def serve(
     json_file: JsonFile = None,
-    rounds: Rounds = 7,
+    rounds: Rounds = 15,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw each figure against its bar here (.png, .svg, .pdf).", dir_okay=False),

@@ -3,14 +3,17 @@
 import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from safe_psrl_server.store import DamagedStreamError, StoredStream, StoreError, StoreFailedError
+from safe_psrl_server.store import DamagedStreamError, StoredStream, StoreError, StoreFailedError, sqlite
 from safe_psrl_server.store.schema import APPLICATION_ID, MIGRATIONS
-from safe_psrl_server.store.sqlite import FILE, SqliteStore
+from safe_psrl_server.store.sqlite import FILE, MANY_ARRIVALS, PATIENT_PASSES, QUIET_PASSES, SqliteStore, _Group
 
 
 @pytest.fixture
@@ -78,6 +81,72 @@ async def test_appends_that_wait_share_a_commit(data: SqliteStore) -> None:
     (commits,) = data._writing.execute("SELECT number FROM commits").fetchone()
     assert 1 <= commits <= 20
     assert len(await data.agents()) == 200
+
+
+async def test_where_calls_come_one_by_one_a_commit_waits_longer(data: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The passes of the loop that are waited for are many after a commit to which calls came in many passes, else few."""
+    looks, look = list[int](), data._look
+
+    def counted(*place: Any) -> None:
+        looks[-1] += 1
+        look(*place)
+
+    async def passes(appends: int) -> int:
+        """That pass before the commit of the first of `appends`, which come one in each pass."""
+        looks.append(0)
+        waiting = []
+        for number in range(appends):
+            waiting.append(data.append(f"{len(looks)}-{number}", 0, [b"x"]))
+            await asyncio.sleep(0)
+        await asyncio.gather(*waiting)
+        return looks[-1]
+
+    monkeypatch.setattr(sqlite, "EMPTY_PASS", inf)  # however slow this machine is, no pass does anything
+    monkeypatch.setattr(sqlite, "MOST_DELAY", inf)
+    monkeypatch.setattr(data, "_look", counted)
+    assert await passes(1) == QUIET_PASSES
+    assert await passes(1) == QUIET_PASSES
+    data._arrivals = MANY_ARRIVALS
+    assert await passes(2 * MANY_ARRIVALS) == PATIENT_PASSES
+    assert data._arrivals == 2 * MANY_ARRIVALS
+    assert await passes(1) == PATIENT_PASSES
+    assert await passes(1) == QUIET_PASSES
+
+
+@pytest.mark.parametrize(
+    ("usual_seconds", "together", "by_the_loop"), [(0.0002, 1, True), (0.0002, 2, False), (0.02, 1, False), (inf, 1, False)]
+)
+async def test_a_call_that_is_alone_waits_for_a_fast_disk(
+    data: SqliteStore, monkeypatch: pytest.MonkeyPatch, usual_seconds: float, together: int, by_the_loop: bool
+) -> None:
+    """Without a thread. A slow disk, or several calls, are for the thread: the loop goes on meanwhile."""
+    threads, commit = list[threading.Thread](), data._commit
+
+    def noted(group: _Group) -> None:
+        threads.append(threading.current_thread())
+        commit(group)
+
+    monkeypatch.setattr(data, "_commit", noted)
+    data._usual_seconds = usual_seconds
+    await asyncio.gather(*(data.append(f"a{number}", 0, [b"x"]) for number in range(together)))
+    assert [thread is threading.main_thread() for thread in threads] == [by_the_loop]
+    assert 0 < data._usual_seconds < inf
+    assert (await data.load("a0")).version == 1
+
+
+@pytest.mark.parametrize("usual_seconds", [0.0, inf])
+async def test_a_commit_that_fails_by_the_loop_stops_everything_too(
+    data: SqliteStore, monkeypatch: pytest.MonkeyPatch, usual_seconds: float
+) -> None:
+    def fail(_number: int) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(data._witness, "note", fail)
+    data._usual_seconds = usual_seconds
+    for agent in ("a", "b"):
+        with pytest.raises(StoreFailedError, match="the disk is gone"):
+            await asyncio.wait_for(data.append(agent, 0, [b"x"]), 10)
+    assert data.failure.done()
 
 
 async def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:

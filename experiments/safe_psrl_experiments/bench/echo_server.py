@@ -1,16 +1,21 @@
 """A bare echo service in the service's own framework, grpc.aio on uvloop: what a call costs that does nothing.
 
 `python -m safe_psrl_experiments.bench.echo_server` prints the port that it listens on, and serves until it is killed.
+With `polite` its threads are scheduled as those of the service are; without, as the system does for everybody.
 """
 
+import sys
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import grpc
 import uvloop
 
+from safe_psrl_server.scheduling import wake_without_interrupting
+
 UNARY: Final = "/bench.Echo/Unary"
 STREAM: Final = "/bench.Echo/Stream"
+POLITE: Final = "polite"
 
 
 async def _unary(request: bytes, _context: Any) -> bytes:
@@ -36,4 +41,6 @@ async def _serve() -> None:
 
 
 if __name__ == "__main__":
+    if POLITE in sys.argv:
+        wake_without_interrupting()
     uvloop.run(_serve())

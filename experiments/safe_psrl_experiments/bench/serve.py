@@ -9,8 +9,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -19,18 +21,20 @@ from typing import Final, NamedTuple, Protocol
 import uvloop
 
 from safe_psrl_experiments.bench import load
-from safe_psrl_experiments.bench.echo_server import UNARY
+from safe_psrl_experiments.bench.echo_server import POLITE, UNARY
 from safe_psrl_experiments.bench.load import Echo, Target, Turn
 from safe_psrl_experiments.bench.measure import Bar, Result, judged
 from safe_psrl_experiments.bench.native import native_rate
 from safe_psrl_proto.v1 import control_pb2, model_pb2
 
-CALLS: Final = 4_000  # of a turn
+CALLS: Final = 2_000  # of a turn: short, because the speed of a shared machine changes from second to second
 IN_FLIGHT: Final = 64
-STREAMS: Final = 32
+STREAMING: Final = 32  # agents on streams
+STREAMS: Final = 2  # that they share where calls share messages
 PLAYERS: Final = 16
 SMALL: Final = 8  # agents that are asked for actions while a large one plans
 LARGE_STATES: Final = 500
+FLUSHES: Final = 64
 
 Report = Callable[[str], None]
 
@@ -51,25 +55,29 @@ class Pair(NamedTuple):
     limit: float
 
 
-def bench_serve(service: Service, rounds: int = 7, report: Report = lambda _: None, calls: int = CALLS) -> list[Result]:
+def bench_serve(service: Service, rounds: int = 15, report: Report = lambda _: None, calls: int = CALLS) -> list[Result]:
     """Of a service that has no agents yet. Pins processes: the first core for servers, the last for this one."""
     cores = sorted(os.sched_getaffinity(0))
-    with _echo_server() as (port, echo_pid), _pinned({service.pid: cores[0], echo_pid: cores[0], os.getpid(): cores[-1]}):
-        echo_target = f"127.0.0.1:{port}"
-        results = uvloop.run(_bench(service.target, echo_target, rounds, calls, report))
-        if shutil.which("h2load"):
-            report("GetAction from h2load, 64 in flight")
-            results.append(_native(service.target, echo_target, rounds, calls))
+    with _echo_server() as (port, echo_pid), _echo_server(POLITE) as (polite_port, polite_pid):
+        pinned = dict.fromkeys((service.pid, echo_pid, polite_pid), cores[0]) | {os.getpid(): cores[-1]}
+        with _pinned(pinned):
+            echo_target, polite_target = f"127.0.0.1:{port}", f"127.0.0.1:{polite_port}"
+            results = uvloop.run(_bench(service.target, echo_target, polite_target, rounds, calls, report))
+            if shutil.which("h2load"):
+                report("GetAction from h2load, 64 in flight")
+                results.append(_native(service.target, echo_target, rounds, calls))
     return results
 
 
-async def _bench(target: str, echo_target: str, rounds: int, calls: int, report: Report) -> list[Result]:
-    async with load.connected(target) as channel, load.connected(echo_target) as echo_channel:
-        service, echo = Target(channel), Echo(echo_channel)
+async def _bench(target: str, echo_target: str, polite_target: str, rounds: int, calls: int, report: Report) -> list[Result]:
+    async with AsyncExitStack() as stack:
+        channels = [await stack.enter_async_context(load.connected(each)) for each in (target, echo_target, polite_target)]
+        service, echo, polite = Target(channels[0]), Echo(channels[1]), Echo(channels[2])
         agents = [f"agent-{number:02}" for number in range(IN_FLIGHT)]
+        streaming, players = agents[:STREAMING], agents[:PLAYERS]
         await service.create(agents)
 
-        async def rates(name: str, bar: Bar, measure: Callable[[], Awaitable[Turn]]) -> Result:
+        async def rates(name: str, bar: Bar | None, measure: Callable[[], Awaitable[Turn]]) -> Result:
             report(name)
 
             async def turn() -> Pair:
@@ -78,20 +86,35 @@ async def _bench(target: str, echo_target: str, rounds: int, calls: int, report:
 
             return await _in_turns(name, turn, rounds, f"bare unary echo, {IN_FLIGHT} in flight", "1/s", bar)
 
-        async def latency() -> Pair:
-            limit = median(await load.echo_sequential(echo, calls // 8))
+        async def latency(floor: Callable[[], float]) -> Pair:
+            limit = median(await load.echo_sequential(echo, calls // 8)) + floor()
             return Pair(median(await load.step_sequential(service, agents[0], calls // 8)), limit)
 
         report("sequential Step")
         return [
-            await _in_turns("sequential Step, median", latency, rounds, "bare unary echo", "ms", ("<=", 1.6)),
+            await _in_turns(
+                "sequential Step, median", lambda: latency(lambda: 0.0), rounds, "bare unary echo", "ms", ("<=", 1.6)
+            ),
+            await _in_turns(
+                "sequential Step beside an echo that flushes",
+                lambda: latency(_flush_time),
+                rounds,
+                "bare unary echo and one flush",
+                "ms",
+                None,
+            ),
             await rates("Step, 64 in flight", (">=", 0.7), lambda: load.step_unary(service, agents, calls)),
-            await rates("StepStream, 32 agents", (">=", 2), lambda: load.step_stream(service, agents[:STREAMS], 2 * calls)),
+            await rates("StepStream, 32 agents", (">=", 2), lambda: load.step_batches(service, streaming, STREAMS, 2 * calls)),
+            await rates("StepStream, a stream an agent", None, lambda: load.step_stream(service, streaming, 2 * calls)),
+            await rates("ReportEpisode, 16 clients", (">=", 5), lambda: load.report_episodes(service, players, 4 * calls)),
             await rates(
-                "ReportEpisode, 16 clients", (">=", 5), lambda: load.report_episodes(service, agents[:PLAYERS], 4 * calls)
+                "ReportEpisode on StepStream, 16 agents",
+                None,
+                lambda: load.report_batches(service, players, STREAMS, 4 * calls),
             ),
             await rates("GetAction, 64 in flight", (">=", 0.9), lambda: load.get_action(service, agents, calls)),
-            await _beside_a_plan(service, agents[:SMALL], rounds, calls, report),
+            await rates("echo, threads scheduled as the service's", None, lambda: load.echo_unary(polite, IN_FLIGHT, calls)),
+            await _beside_a_plan(service, agents[:SMALL], rounds, 2 * calls, report),
         ]
 
 
@@ -119,7 +142,7 @@ async def _beside_a_plan(service: Target, agents: list[str], rounds: int, calls:
 
 
 async def _in_turns(
-    name: str, turn: Callable[[], Awaitable[Pair]], rounds: int, limit_name: str, unit: str, bar: Bar
+    name: str, turn: Callable[[], Awaitable[Pair]], rounds: int, limit_name: str, unit: str, bar: Bar | None
 ) -> Result:
     turns = [await turn() for _ in range(rounds + 1)][1:]  # the first one warms up
     return _result(name, turns, limit_name, unit, bar)
@@ -162,10 +185,25 @@ def _percentile(times: list[float]) -> float:
     return sorted(times)[len(times) * 99 // 100]
 
 
+def _flush_time() -> float:
+    """Milliseconds that the disk takes for a page that is there already: what a durable step cannot do without."""
+    with tempfile.TemporaryFile() as file:
+        page = bytes(4096)
+        os.pwrite(file.fileno(), page * FLUSHES, 0)
+        os.fsync(file.fileno())
+        times = []
+        for number in range(FLUSHES):
+            began = time.perf_counter()
+            os.pwrite(file.fileno(), page, number * len(page))
+            os.fdatasync(file.fileno())
+            times.append((time.perf_counter() - began) * 1e3)
+    return median(times)
+
+
 @contextmanager
-def _echo_server() -> Iterator[tuple[int, int]]:
+def _echo_server(*options: str) -> Iterator[tuple[int, int]]:
     """Its port and process."""
-    command = [sys.executable, "-m", "safe_psrl_experiments.bench.echo_server"]
+    command = [sys.executable, "-m", "safe_psrl_experiments.bench.echo_server", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # our own module
         try:
             assert process.stdout is not None  # noqa: S101  # piped

@@ -39,6 +39,8 @@ FILE: Final = "safe-psrl.db"
 MAX_GROUP: Final = 1024
 EMPTY_PASS: Final = 30e-6  # seconds: a pass of the loop that took longer has done something
 QUIET_PASSES: Final = 3  # of them before a commit; what a call needs takes several passes
+PATIENT_PASSES: Final = 30  # the same where many call
+MANY_ARRIVALS: Final = 4  # passes in which calls came to the last commit
 FAST_COMMIT: Final = 0.001  # seconds: if a disk usually takes no longer, a call that is alone waits for it without a thread
 REMEMBERED: Final = 0.1  # how much the latest commit counts in what is usual
 MOST_DELAY: Final = 0.01  # seconds that a commit waits for others to join it, however busy the loop is
@@ -104,6 +106,7 @@ class SqliteStore:
         self._is_busy = False  # a commit is under way, or about to be
         self._thread: threading.Thread | None = None
         self._reader = ThreadPoolExecutor(1, "store-reader")
+        self._arrivals = 0  # passes in which somebody came to wait for the next commit
         self._usual_seconds = float("inf")  # that a commit takes
         self._heads: dict[str, Link] = {}  # of whoever enters: version and link of each stream
 
@@ -232,19 +235,22 @@ class SqliteStore:
     def _await_quiet(self) -> None:
         """Commit as soon as the loop has nothing else to do: until then more may come to share the commit.
 
-        A lone caller waits for a few empty passes of the loop, which is next to nothing. Under load the loop is never empty,
-        and it is the work of the other calls that is waited for.
+        A lone caller waits for a few empty passes of the loop, which is next to nothing. Where calls came one by one to the
+        last commit, more passes are waited for: the next caller is about to come. Those of one message come at once.
         """
         now = time.perf_counter()
-        self._loop.call_soon(self._look, now, now + MOST_DELAY, 0)
+        enough = PATIENT_PASSES if self._arrivals >= MANY_ARRIVALS else QUIET_PASSES
+        self._arrivals = 0
+        self._loop.call_soon(self._look, now, now + MOST_DELAY, enough, enough, 0)
 
-    def _look(self, before: float, latest: float, quiet: int) -> None:
-        """A pass of the loop that began at `before` is over."""
+    def _look(self, before: float, latest: float, enough: int, quiet: int, known: int) -> None:
+        """A pass of the loop that began at `before`, with `known` waiting, is over; `quiet` empty ones are waited for still."""
         os.sched_yield()  # to the threads that bring calls
-        now = time.perf_counter()
-        quiet = quiet + 1 if now - before < EMPTY_PASS else 0
-        if quiet < QUIET_PASSES and now < latest and len(self._waiting) < MAX_GROUP:
-            self._loop.call_soon(self._look, now, latest, quiet)
+        now, waiting = time.perf_counter(), len(self._waiting)
+        self._arrivals += waiting > known
+        quiet = quiet - 1 if now - before < EMPTY_PASS else enough
+        if quiet and now < latest and waiting < MAX_GROUP:
+            self._loop.call_soon(self._look, now, latest, enough, quiet, waiting)
         else:
             self._hand_over()
 
