@@ -297,6 +297,7 @@ async def test_a_damaged_agent_is_quarantined_and_the_others_go_on(tmp_path: Pat
     bench = await make_bench(SqliteStore(tmp_path)).open()
     for name in ("a", "b"):
         await bench.commands.create(name, make_spec())
+    await bench.store.agents()  # files the journal
     bench.store._writing.execute("UPDATE events SET payload = x'00' WHERE agent = 'a'")
     await bench.store.close()
     again = await make_bench(SqliteStore(tmp_path)).open()
@@ -405,6 +406,7 @@ async def test_a_snapshot_of_a_damaged_stream_is_refused(tmp_path: Path, make_be
     """The event that it stands for must be there; what is served goes on, and nothing is overwritten."""
     bench = await make_bench(SqliteStore(tmp_path)).open()
     await bench.commands.create("a", make_spec())
+    await bench.store.agents()  # files the journal
     bench.store._writing.execute("DELETE FROM events")
     await bench.host.snapshot("a")
     assert bench.store._writing.execute("SELECT count(*) FROM snapshots").fetchone() == (0,)

@@ -42,6 +42,16 @@ MIGRATIONS: Final = (
         PRIMARY KEY (agent, episode)
     );
     """,
+    """
+    CREATE TABLE journal (
+        place INTEGER PRIMARY KEY,
+        agent TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        payload BLOB NOT NULL,
+        link BLOB NOT NULL
+    );
+    ALTER TABLE commits ADD COLUMN journal BLOB NOT NULL DEFAULT x'';
+    """,
 )
 
 

@@ -31,6 +31,7 @@ from safe_psrl_server.store.interface import (
     StreamHead,
     VersionConflictError,
 )
+from safe_psrl_server.store.journal import Journal, JournalDamagedError, StoredRow
 from safe_psrl_server.store.lock import DirectoryLock
 from safe_psrl_server.store.schema import migrate
 from safe_psrl_server.store.witness import CommitWitness
@@ -53,7 +54,6 @@ NAMES: Final = """
 UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from messages that quote damaged bytes
 Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], object]  # runs inside the group's transaction
-StoredRow = tuple[str, int, bytes, bytes]  # agent, version, payload, link
 
 
 class _Append(NamedTuple):
@@ -126,6 +126,7 @@ class SqliteStore:
                 await asyncio.to_thread(self._refuse_loss)
                 self._writing = await asyncio.to_thread(self._connect)
                 undo.callback(self._writing.close)
+                self._journal = await asyncio.to_thread(self._filed_journal)
                 self._reading = await self._loop.run_in_executor(self._reader, self._connect)
                 undo.pop_all()
         except (OSError, sqlite3.Error) as error:
@@ -187,8 +188,7 @@ class SqliteStore:
             db.execute("INSERT INTO streams (agent, version, link) VALUES (?, ?, ?)", (agent, *start))
             if stream.snapshot is not None:
                 _insert_snapshot(db, agent, start, stream.snapshot)
-            if rows:
-                _insert(db, [(agent, *row) for row in rows])
+            self._journal.enter([(agent, *row) for row in rows])
             _insert_policies(db, agent, stream.version, stream.policies)
             self._heads[agent] = Link(rows[-1].version, rows[-1].link) if rows else start
 
@@ -203,6 +203,8 @@ class SqliteStore:
 
     async def close(self) -> None:
         if self._thread is not None:
+            if self._journal and not self._failure.done():
+                self._file_soon()
             self._hand_over()
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
@@ -214,6 +216,8 @@ class SqliteStore:
         self._lock.release()
 
     async def _read(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
+        if self._journal:
+            await self._other(_nothing)  # before which the journal is filed
         return await self._loop.run_in_executor(self._reader, lambda: query(self._reading))
 
     def _other(self, work: Work, events: int = 0) -> "asyncio.Future[Any]":
@@ -274,9 +278,17 @@ class SqliteStore:
 
     def _committed(self, group: "_Group") -> None:
         _resolve(group.entries, group.results)
+        if self._journal.is_long:
+            self._file_soon()
         self._is_busy = bool(self._waiting)
         if self._waiting:
             self._await_quiet()
+
+    def _file_soon(self) -> None:
+        """With the next commit, by the thread: other work than appends is always done by it, and after the journal is filed."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        future.add_done_callback(lambda done: done.exception())  # seen: if it fails, everything does
+        self._waiting.append(_Other(_nothing, 0, future))
 
     def _refuse_loss(self) -> None:
         """Compare with the witness before a byte is changed: a connection that may write drops a log that it cannot read."""
@@ -322,6 +334,14 @@ class SqliteStore:
         if row is None or not isinstance(row[0], int):
             raise self._damaged("no count of commits")
         self._witness.check(row[0])
+
+    def _filed_journal(self) -> Journal:
+        journal = Journal(self._writing)
+        try:
+            journal.file_leftover()
+        except (*UNREADABLE, JournalDamagedError) as error:
+            raise self._damaged(error) from error
+        return journal
 
     def _damaged(self, how: object) -> StoreError:
         return StoreError(f"the database in {self._directory} is damaged ({_one_line(how)}): restore it from a backup")
@@ -369,14 +389,16 @@ class SqliteStore:
                     group.results.append(self._chain(db, entry, rows))
                     group.events += len(entry.events)
                 else:
-                    _insert(db, rows)
+                    self._journal.enter(rows)
                     rows.clear()
+                    self._journal.file()
                     group.results.append(entry.work(db))
                     group.events += entry.events
             except (VersionConflictError, DamagedStreamError) as error:
                 group.results.append(error)
-        _insert(db, rows)
-        (group.number,) = db.execute("UPDATE commits SET number = number + 1 RETURNING number").fetchone()
+        self._journal.enter(rows)
+        number = "UPDATE commits SET number = number + 1, journal = ? RETURNING number"
+        (group.number,) = db.execute(number, (self._journal.digest,)).fetchone()
         group.is_entered = True
 
     def _chain(self, db: sqlite3.Connection, entry: _Append, rows: list[StoredRow]) -> int:
@@ -455,13 +477,8 @@ def _load_tail(db: sqlite3.Connection, agent: str, after: int) -> StoredStream |
     return StoredStream(None, followed(start, rows, Link(*head)), head[0], policies)
 
 
-def _insert(db: sqlite3.Connection, rows: Sequence[StoredRow]) -> None:
-    """Rows of any agents, those of each in order."""
-    if not rows:
-        return
-    db.executemany("INSERT INTO events (agent, version, payload, link) VALUES (?, ?, ?, ?)", rows)
-    heads = {agent: (agent, version, link) for agent, version, _payload, link in rows}
-    db.executemany("INSERT OR REPLACE INTO streams (agent, version, link) VALUES (?, ?, ?)", heads.values())
+def _nothing(_db: sqlite3.Connection) -> None:
+    """Work for the sake of what comes with it."""
 
 
 def _insert_policies(db: sqlite3.Connection, agent: str, version: int, policies: Mapping[int, bytes]) -> None:

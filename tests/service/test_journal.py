@@ -1,0 +1,141 @@
+"""The journal of the embedded store: filed in time, whole after a crash, and never less than what was acknowledged."""
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from safe_psrl_server.store import DamagedStreamError, StoreError
+from safe_psrl_server.store.journal import LONG
+from safe_psrl_server.store.schema import APPLICATION_ID, MIGRATIONS
+from safe_psrl_server.store.sqlite import FILE, SqliteStore
+
+
+@pytest.fixture
+async def data(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    """A store whose last events, of two agents in turns, are in its journal alone; a and b have others that are filed."""
+    store = SqliteStore(tmp_path / "data")
+    await store.open()
+    for agent in ("a", "b"):
+        await store.append(agent, 0, [b"filed"])
+    await store.agents()
+    for version in (1, 2):
+        for agent in ("a", "b"):
+            await store.append(agent, version, [f"{agent}{version}".encode()])
+    yield store
+    await store.close()
+
+
+def in_journal(store: SqliteStore) -> int:
+    (count,) = store._writing.execute("SELECT count(*) FROM journal").fetchone()
+    assert count == len(store._journal)
+    return int(count)
+
+
+def crashed(store: SqliteStore, directory: Path) -> Path:
+    """What a process finds that starts after this one was killed."""
+    shutil.copytree(store._directory, directory, ignore=shutil.ignore_patterns("lock", "*-shm"))
+    return directory
+
+
+async def test_events_are_entered_in_the_journal_and_filed_before_they_are_read(data: SqliteStore) -> None:
+    """Whoever reads sees everything; after that the journal is empty."""
+    assert in_journal(data) == 4
+    assert (await data.load("a")).events == [b"filed", b"a1", b"a2"]
+    assert in_journal(data) == 0
+    assert (await data.heads())["b"].version == 3
+
+
+async def test_a_snapshot_finds_the_event_that_it_stands_for(data: SqliteStore) -> None:
+    await data.save_snapshot("a", 3, b"state")
+    stream = await data.load("a")
+    assert (stream.snapshot, stream.events, stream.version) == (b"state", [], 3)
+
+
+async def test_a_long_journal_is_filed_without_being_read(data: SqliteStore) -> None:
+    """By itself, soon after it has become long; what comes meanwhile is entered after it."""
+    await data.append("c", 0, [b"x"] * LONG)
+    version = LONG
+    async with asyncio.timeout(20):
+        while in_journal(data) >= LONG:
+            version = await data.append("c", version, [b"y"])
+    assert (await data.load("c")).version == version
+
+
+async def test_what_a_crash_left_in_the_journal_is_there(tmp_path: Path, data: SqliteStore) -> None:
+    """Filed when the store is opened; the chain goes on from it."""
+    again = SqliteStore(crashed(data, tmp_path / "again"))
+    await again.open()
+    try:
+        assert in_journal(again) == 0
+        assert (await again.load("a")).events == [b"filed", b"a1", b"a2"]
+        assert await again.append("b", 3, [b"more"]) == 4
+        assert (await again.load("b")).events == [b"filed", b"b1", b"b2", b"more"]
+    finally:
+        await again.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM journal",
+        "DELETE FROM journal WHERE agent = 'b' AND version = 3",
+        "DELETE FROM journal WHERE agent = 'a' AND version = 2",
+        "UPDATE journal SET agent = 'c' WHERE agent = 'b' AND version = 3",
+        "UPDATE journal SET agent = x'61' WHERE agent = 'a'",
+        "UPDATE journal SET version = version + 1 WHERE agent = 'a'",
+        "UPDATE journal SET link = x'00' WHERE agent = 'b'",
+        "UPDATE journal SET place = 99 WHERE agent = 'a' AND version = 2",
+        "INSERT INTO journal SELECT place + 50, agent, version, payload, link FROM journal",
+        "UPDATE commits SET journal = x''",
+    ],
+)
+async def test_a_journal_that_lost_something_is_not_opened(tmp_path: Path, data: SqliteStore, damage: str) -> None:
+    """An event that is gone, has another owner or stands elsewhere: nobody could say of whom something is missing."""
+    directory = crashed(data, tmp_path / "again")
+    with sqlite3.connect(directory / FILE) as db:
+        assert db.execute(damage).rowcount
+    db.close()
+    with pytest.raises(StoreError, match=r"is damaged \(the journal is not what was written\): restore it from a backup"):
+        await SqliteStore(directory).open()
+
+
+async def test_an_event_that_was_changed_in_the_journal_is_its_agents_damage(tmp_path: Path, data: SqliteStore) -> None:
+    """The chain of checksums finds it; the others go on."""
+    directory = crashed(data, tmp_path / "again")
+    with sqlite3.connect(directory / FILE) as db:
+        db.execute("UPDATE journal SET payload = x'00' WHERE agent = 'a' AND version = 2")
+    db.close()
+    again = SqliteStore(directory)
+    await again.open()
+    try:
+        with pytest.raises(DamagedStreamError, match="event 2 was changed"):
+            await again.load("a")
+        assert (await again.load("b")).events == [b"filed", b"b1", b"b2"]
+    finally:
+        await again.close()
+
+
+async def test_a_store_of_before_the_journal_is_brought_up(tmp_path: Path, data: SqliteStore) -> None:
+    """With its events where they are filed, and none in a journal."""
+    rows = [(agent, *row) for agent in ("a", "b") for row in enumerate((await data.load(agent)).events, 1)]
+    links = data._writing.execute("SELECT link FROM events ORDER BY agent, version").fetchall()
+    heads = data._writing.execute("SELECT agent, version, link FROM streams").fetchall()
+    old = tmp_path / "old"
+    old.mkdir()
+    db = sqlite3.connect(old / FILE)
+    db.executescript(f"{MIGRATIONS[0]} {MIGRATIONS[1]} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 2;")
+    db.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", [(*row, *link) for row, link in zip(rows, links, strict=True)])
+    db.executemany("INSERT INTO streams VALUES (?, ?, ?)", heads)
+    db.commit()
+    db.close()
+    again = SqliteStore(old)
+    await again.open()
+    try:
+        assert (await again.load("a")).events == [b"filed", b"a1", b"a2"]
+        assert await again.append("a", 3, [b"more"]) == 4
+    finally:
+        await again.close()
