@@ -4,6 +4,7 @@ import asyncio
 import gc
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,7 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         wake_without_interrupting()  # before there are other threads
+        loop.set_default_executor(ThreadPoolExecutor(1, "large-work"))  # so that there are as many threads after a year
         await self.start()
         gc.collect()
         gc.freeze()  # what this process has now stays: it need not be looked through again for garbage
