@@ -15,8 +15,8 @@ SHORT_WORK = 300_000  # products and draws of a plan that is made without a thre
 SHORT_WORK_SECONDS = 0.001  # that it takes, about
 SHORT_WORK_AT_WORST = 10 * SHORT_WORK  # if every kernel that may be drawn must be
 ADAPTIVE_PLANS = 25  # ordinary plans that an adaptive one takes
-LEAST_PATIENCE = 1.0  # seconds
-PATIENCE = 20  # times what a plan should take
+LEAST_PATIENCE = 0.2  # seconds
+PATIENCE = 5  # times what a plan should take
 
 _own = threading.local()  # each thread has a stream of random numbers to plan with
 

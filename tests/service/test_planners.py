@@ -97,5 +97,5 @@ def test_patience_grows_with_the_work(learner: SafePsrl) -> None:
     """A plan of seconds is not overdue after one."""
     small = SafePsrl(preset("streaming-buffer"))
     work = STATES * 4 * STATES * 50
-    assert patience(learner) == pytest.approx(1.0 + 20 * 0.001 * work / 300_000)
-    assert 1.0 < patience(small) < patience(learner)
+    assert patience(learner) == pytest.approx(0.2 + 5 * 0.001 * work / 300_000)
+    assert 0.2 < patience(small) < patience(learner)
