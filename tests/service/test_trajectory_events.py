@@ -206,17 +206,19 @@ def test_what_was_foreseen_of_another_event_is_not_taken(make_spec: Spec, transi
 
 
 def test_an_equal_event_that_met_another_record_is_not_taken_either(make_spec: Spec, transition: See) -> None:
-    """A single step came between: the same trajectory after it adds to what that taught."""
+    """Another server appended a step of another episode, and then the same trajectory: both are learned from."""
     record, twin = begun(make_spec(max_open_episodes=2)), begun(make_spec(max_open_episodes=2))
+    _, plan = twin.definition.learner.start_episode(twin.state)
+    second = decisions.starting(plan, "", None, "test", 0.0, 1)
+    for one in (record, twin):
+        one.apply(second)
     event = trajectory(record, transition(0, 1, 2))
     record.state_after(event)
-    between = events_pb2.Event.FromString(event.SerializeToString())
-    record.apply(between)
-    twin.apply(between)
-    assert record.settled_state().transition_counts.sum() == 1
-    after = decisions.report_all(record, 1, [transition(0, 1, 2), transition(2, 0, 0)], 3)[0][0]
-    record.apply(after)
-    twin.apply(after)
+    (between,), _ = decisions.report(twin, 2, 0, transition(1, 0, 0), 2)
+    equal = events_pb2.Event.FromString(event.SerializeToString())
+    for one in (record, twin):
+        one.apply(between)
+        one.apply(equal)
     assert record.digest() == twin.digest()
     assert record.settled_state().transition_counts.sum() == 2
 
