@@ -110,6 +110,7 @@ class AgentHost:
         self._snapshots = snapshots
         self._refresh_seconds = refresh_seconds
         self._agents: dict[str, Hosted] = {}
+        self._sought: dict[str, Turns] = {}  # those that calls wait for to be found in a shared store
         self._planners = Planners(limits.planning_threads)
         self._promises = Promises(limits.call_seconds)
         self._background: set[asyncio.Task[object]] = set()
@@ -465,15 +466,26 @@ class AgentHost:
         agent.snapshot_version, agent.unsaved_since_micros = reread.snapshot_version, reread.unsaved_since_micros
 
     async def _find(self, name: str, *, may_create: bool = False) -> Hosted:
-        """An agent of a shared store, read if it is not known here. Raises if there is none, unless it may be created."""
-        if name in self._agents:
+        """An agent of a shared store, read if it is not known here. Raises if there is none, unless it may be created.
+
+        Calls that come while it is looked for get it in their order: whoever takes the agent's turn at once has it then.
+        """
+        if name in self._agents and name not in self._sought:
             return self._agents[name]
-        if await self._store.version(name):
-            return self._keep(await self._load(name))
-        if not may_create:
-            raise _no_agent(name)
-        self.check_room()
-        return self._agents.setdefault(name, Hosted(name, AgentRecord(name)))
+        line = self._sought.setdefault(name, Turns())
+        try:
+            async with line:
+                if name in self._agents:
+                    return self._agents[name]
+                if await self._store.version(name):
+                    return self._keep(await self._load(name))
+                if not may_create:
+                    raise _no_agent(name)
+                self.check_room()
+                return self._agents.setdefault(name, Hosted(name, AgentRecord(name)))
+        finally:
+            if line.is_free and self._sought.get(name) is line:
+                del self._sought[name]
 
     async def _refresh_all(self, heads: Mapping[str, StreamHead]) -> None:
         await _for_each(heads, lambda name: self._refresh(name, heads[name]), READS_AT_ONCE)
