@@ -52,6 +52,7 @@ from safe_psrl_server.turns import Turns
 PLANNED_BY = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__version__}"
 READS_AT_ONCE = 4  # so that the store reads while agents are made of what it read
 SNAPSHOTS_AT_ONCE = 64  # so that they share commits
+STEPS_AN_EVENT = 4  # of a trajectory that are read in the time of an event: so that a long one does not put snapshots off
 LARGE_TABLE = 100_000  # entries of an agent whose snapshot is made in a thread: a millisecond or more
 REFRESH_PAUSE = 9  # times what a refresh took: it may have a tenth of the time
 MOST_CONFLICTS = 100  # of one call
@@ -77,6 +78,7 @@ class Hosted:
     record: AgentRecord | None
     damage: str = ""
     snapshot_version: int = 0
+    unsaved_steps: int = 0  # that were reported here and are in no snapshot
     unsaved_since_micros: int | None = None  # time of the oldest event that no snapshot holds
     snapshot_seconds: float = field(default_factory=time.monotonic)
     turns: Turns = field(default_factory=Turns)
@@ -260,7 +262,7 @@ class AgentHost:
                 log.warning("snapshot postponed", agent=name, error=str(error))
                 return
             agent.snapshot_version, agent.snapshot_seconds = record.version, time.monotonic()
-            agent.unsaved_since_micros, agent.was_changed_here = None, False
+            agent.unsaved_since_micros, agent.unsaved_steps, agent.was_changed_here = None, 0, False
             self.meter.snapshot_stored(len(data))
             if not record.exists:  # of a deleted agent only the name is kept; the tables go with whoever still reads the record
                 agent.record = restored(name, data)
@@ -416,10 +418,12 @@ class AgentHost:
             self.census.note(agent.name, record)
         if existed:  # an imported agent has learned elsewhere
             self.meter.learned(record.totals.transitions - known)
+            agent.unsaved_steps += record.totals.transitions - known
         agent.was_changed_here = True
         if agent.unsaved_since_micros is None:
             agent.unsaved_since_micros = events[0].time_micros
-        if record.version - agent.snapshot_version >= self._snapshots.every_events:
+        to_read = max(record.version - agent.snapshot_version, agent.unsaved_steps // STEPS_AN_EVENT)
+        if to_read >= self._snapshots.every_events:
             self._in_background(self.snapshot(agent.name))
 
     async def _was_behind(self, agent: Hosted) -> bool:
@@ -502,7 +506,7 @@ class AgentHost:
             if agent.record is not None and agent.snapshot_version < head.snapshot_version:  # another replica's
                 agent.snapshot_version, agent.snapshot_seconds = head.snapshot_version, time.monotonic()
                 if head.snapshot_version >= agent.record.version:
-                    agent.unsaved_since_micros, agent.was_changed_here = None, False
+                    agent.unsaved_since_micros, agent.unsaved_steps, agent.was_changed_here = None, 0, False
 
     def _keep(self, loaded: Hosted) -> Hosted:
         """`loaded`, unless the agent was read by another call meanwhile."""
