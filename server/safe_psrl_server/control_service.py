@@ -103,8 +103,10 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             stopper.cancel()
         if draining.is_set():
             await self._refusals.abort(context, DRAINING)
-        if receiver.done() and not receiver.cancelled() and isinstance(error := receiver.exception(), ServiceError):
-            await self._refusals.abort(context, error)  # of taking messages in, not of one of them
+        if receiver.done() and not receiver.cancelled() and (error := receiver.exception()) is not None:
+            if isinstance(error, ServiceError):
+                await self._refusals.abort(context, error)  # of taking messages in, not of one of them
+            raise error  # which nobody expected: the stream must not end as if all were well
 
     async def ReportEpisode(
         self, request: control_pb2.ReportEpisodeRequest, context: Context

@@ -155,6 +155,23 @@ def test_one_bad_call_is_refused_alone(wire: Any, agent: str) -> None:
     assert folded(wire, agent)[1] == HORIZON
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_a_failure_that_nobody_expected_ends_the_stream_with_a_status(
+    wire: Any, agent: str, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    """What was taken in before is answered. A stream that ended with OK would say that everything was."""
+
+    def fail(*_arguments: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("safe_psrl_server.decisions.repeated_start", fail)
+    replies = wire.control.StepStream(iter([Request(tag=1), batch(start(agent)) if together else start(agent)]), timeout=60)
+    assert next(replies).tag == 1
+    with pytest.raises(grpc.RpcError) as caught:
+        next(replies)
+    assert caught.value.code() is Code.UNKNOWN
+
+
 def test_an_empty_batch_gets_an_empty_one(wire: Any) -> None:
     """Also inside it nothing is refused: there is nothing to refuse."""
     assert replies_to(wire) == []
