@@ -1,8 +1,8 @@
 """`AsyncClient`: `Client` for asyncio. Its methods mean the same; see there."""
 # ruff: noqa: ASYNC109  # `timeout` is the call's own deadline, which the server sees too
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -14,10 +14,11 @@ from safe_psrl_client.client import BULK_TIMEOUT, PAGE_SIZE
 from safe_psrl_client.credentials import Metadata, token_metadata
 from safe_psrl_client.cursor import EpisodeCursor
 from safe_psrl_client.episode import TRUNCATED, AsyncEpisode
-from safe_psrl_client.errors import error_of_call
+from safe_psrl_client.errors import error_of_call, error_of_status
 from safe_psrl_client.exports import Assembly, import_requests
 from safe_psrl_client.patience import DEFAULT_PATIENCE
 from safe_psrl_client.requests import Transition
+from safe_psrl_client.stream import Call, stream_batches
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, events_pb2, model_pb2
 
 RequestT = TypeVar("RequestT")
@@ -91,7 +92,7 @@ class AsyncClient:
 
     async def step_stream(
         self, messages: AsyncIterator[control_pb2.StepStreamRequest], agent: str = "", *, timeout: float | None = None
-    ) -> AsyncIterator[control_pb2.StepStreamResponse]:
+    ) -> AsyncGenerator[control_pb2.StepStreamResponse]:
         """The replies to `messages`, in order. A reply may have an error of its own; see `errors.error_of_status`."""
         async with _translated():
             call = self._control.StepStream(
@@ -102,6 +103,23 @@ class AsyncClient:
                     yield reply
             finally:
                 call.cancel()
+
+    async def exchange_all(
+        self, calls: Iterable[Call], agent: str = "", *, timeout: float | None = None
+    ) -> list[control_pb2.StepStreamResponse]:
+        """`StepStream.exchange_all`, over a stream of its own. Keep one open by giving `stream_batches` to `step_stream`."""
+
+        async def messages() -> AsyncIterator[control_pb2.StepStreamRequest]:
+            for batch in stream_batches(calls):
+                yield batch
+
+        replies: list[control_pb2.StepStreamResponse] = []
+        async with aclosing(self.step_stream(messages(), agent, timeout=timeout)) as stream:
+            async for reply in stream:
+                if reply.HasField("error"):  # of the batch itself
+                    raise error_of_status(reply.error)
+                replies += reply.batch.replies
+        return replies
 
     async def report_episode(
         self, agent: str, episode: int, seen: Iterable[Transition], *, timeout: float | None = None

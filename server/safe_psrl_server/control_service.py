@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from safe_psrl_proto.v1 import control_pb2, control_pb2_grpc, events_pb2
 from safe_psrl_server import decisions
 from safe_psrl_server.agent_record import AgentRecord, Episode
+from safe_psrl_server.batches import MOST_CALLS
 from safe_psrl_server.commands import AgentCommands, ReportedEpisode
 from safe_psrl_server.decisions import Reported
 from safe_psrl_server.errors import InvalidArgumentError, ServiceError
@@ -18,7 +19,6 @@ from safe_psrl_server.status import DRAINING
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 
 
-MOST_CALLS = 1024  # of a batch
 CALLS_OF_AGENTS = {"step", "start_episode", "report_episode"}
 
 
@@ -103,8 +103,10 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             stopper.cancel()
         if draining.is_set():
             await self._refusals.abort(context, DRAINING)
-        if receiver.done() and not receiver.cancelled() and isinstance(error := receiver.exception(), ServiceError):
-            await self._refusals.abort(context, error)  # of taking messages in, not of one of them
+        if receiver.done() and not receiver.cancelled() and (error := receiver.exception()) is not None:
+            if isinstance(error, ServiceError):
+                await self._refusals.abort(context, error)  # of taking messages in, not of one of them
+            raise error  # which nobody expected: the stream must not end as if all were well
 
     async def ReportEpisode(
         self, request: control_pb2.ReportEpisodeRequest, context: Context

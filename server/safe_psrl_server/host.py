@@ -52,6 +52,7 @@ from safe_psrl_server.turns import Turns
 PLANNED_BY = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__version__}"
 READS_AT_ONCE = 4  # so that the store reads while agents are made of what it read
 SNAPSHOTS_AT_ONCE = 64  # so that they share commits
+STEPS_AN_EVENT = 4  # of a trajectory that are read in the time of an event: so that a long one does not put snapshots off
 LARGE_TABLE = 100_000  # entries of an agent whose snapshot is made in a thread: a millisecond or more
 REFRESH_PAUSE = 9  # times what a refresh took: it may have a tenth of the time
 MOST_CONFLICTS = 100  # of one call
@@ -77,6 +78,7 @@ class Hosted:
     record: AgentRecord | None
     damage: str = ""
     snapshot_version: int = 0
+    unsaved_steps: int = 0  # that were reported here and are in no snapshot
     unsaved_since_micros: int | None = None  # time of the oldest event that no snapshot holds
     snapshot_seconds: float = field(default_factory=time.monotonic)
     turns: Turns = field(default_factory=Turns)
@@ -110,6 +112,7 @@ class AgentHost:
         self._snapshots = snapshots
         self._refresh_seconds = refresh_seconds
         self._agents: dict[str, Hosted] = {}
+        self._sought: dict[str, Turns] = {}  # those that calls wait for to be found in a shared store
         self._planners = Planners(limits.planning_threads)
         self._promises = Promises(limits.call_seconds)
         self._background: set[asyncio.Task[object]] = set()
@@ -259,7 +262,7 @@ class AgentHost:
                 log.warning("snapshot postponed", agent=name, error=str(error))
                 return
             agent.snapshot_version, agent.snapshot_seconds = record.version, time.monotonic()
-            agent.unsaved_since_micros, agent.was_changed_here = None, False
+            agent.unsaved_since_micros, agent.unsaved_steps, agent.was_changed_here = None, 0, False
             self.meter.snapshot_stored(len(data))
             if not record.exists:  # of a deleted agent only the name is kept; the tables go with whoever still reads the record
                 agent.record = restored(name, data)
@@ -415,10 +418,12 @@ class AgentHost:
             self.census.note(agent.name, record)
         if existed:  # an imported agent has learned elsewhere
             self.meter.learned(record.totals.transitions - known)
+            agent.unsaved_steps += record.totals.transitions - known
         agent.was_changed_here = True
         if agent.unsaved_since_micros is None:
             agent.unsaved_since_micros = events[0].time_micros
-        if record.version - agent.snapshot_version >= self._snapshots.every_events:
+        to_read = max(record.version - agent.snapshot_version, agent.unsaved_steps // STEPS_AN_EVENT)
+        if to_read >= self._snapshots.every_events:
             self._in_background(self.snapshot(agent.name))
 
     async def _was_behind(self, agent: Hosted) -> bool:
@@ -465,15 +470,26 @@ class AgentHost:
         agent.snapshot_version, agent.unsaved_since_micros = reread.snapshot_version, reread.unsaved_since_micros
 
     async def _find(self, name: str, *, may_create: bool = False) -> Hosted:
-        """An agent of a shared store, read if it is not known here. Raises if there is none, unless it may be created."""
-        if name in self._agents:
+        """An agent of a shared store, read if it is not known here. Raises if there is none, unless it may be created.
+
+        Calls that come while it is looked for get it in their order: whoever takes the agent's turn at once has it then.
+        """
+        if name in self._agents and name not in self._sought:
             return self._agents[name]
-        if await self._store.version(name):
-            return self._keep(await self._load(name))
-        if not may_create:
-            raise _no_agent(name)
-        self.check_room()
-        return self._agents.setdefault(name, Hosted(name, AgentRecord(name)))
+        line = self._sought.setdefault(name, Turns())
+        try:
+            async with line:
+                if name in self._agents:
+                    return self._agents[name]
+                if await self._store.version(name):
+                    return self._keep(await self._load(name))
+                if not may_create:
+                    raise _no_agent(name)
+                self.check_room()
+                return self._agents.setdefault(name, Hosted(name, AgentRecord(name)))
+        finally:
+            if line.is_free and self._sought.get(name) is line:
+                del self._sought[name]
 
     async def _refresh_all(self, heads: Mapping[str, StreamHead]) -> None:
         await _for_each(heads, lambda name: self._refresh(name, heads[name]), READS_AT_ONCE)
@@ -490,7 +506,7 @@ class AgentHost:
             if agent.record is not None and agent.snapshot_version < head.snapshot_version:  # another replica's
                 agent.snapshot_version, agent.snapshot_seconds = head.snapshot_version, time.monotonic()
                 if head.snapshot_version >= agent.record.version:
-                    agent.unsaved_since_micros, agent.was_changed_here = None, False
+                    agent.unsaved_since_micros, agent.unsaved_steps, agent.was_changed_here = None, 0, False
 
     def _keep(self, loaded: Hosted) -> Hosted:
         """`loaded`, unless the agent was read by another call meanwhile."""

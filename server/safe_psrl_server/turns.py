@@ -13,6 +13,11 @@ class Turns:
         self._is_taken = False
         self._waiting: deque[Future[None]] = deque()
 
+    @property
+    def is_free(self) -> bool:
+        """Nobody has the turn, and nobody waits for it."""
+        return not self._is_taken
+
     def take(self) -> "Future[None] | None":
         """None: the turn is ours. Else it will be when the future is done; wait for it with `arrival`."""
         if not self._is_taken:

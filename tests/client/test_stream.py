@@ -2,8 +2,21 @@
 
 import pytest
 
-from safe_psrl_client import Client, NotFoundError, RemoteAgent, StepGapError, Transition, UnavailableError, requests
+from safe_psrl_client import (
+    AsyncClient,
+    Client,
+    InvalidArgumentError,
+    NotFoundError,
+    RemoteAgent,
+    StepGapError,
+    Transition,
+    UnavailableError,
+    requests,
+)
+from safe_psrl_client import stream as streams
 from safe_psrl_proto.v1 import control_pb2
+
+HORIZON = 6
 
 
 def step(agent: str, number: int) -> control_pb2.StepRequest:
@@ -43,6 +56,100 @@ def test_a_reply_that_nobody_waited_for_is_not_taken_for_the_next(client: Client
         stream.exchange(start(agent_name))
         stream.send(step(agent_name, 0))  # and an interrupt before its reply
         assert stream.exchange(step(agent_name, 1)).step.step == 1
+
+
+def report(agent: str, episode: int, steps: int = HORIZON, *, begins_next: bool = False) -> control_pb2.ReportEpisodeRequest:
+    request = requests.report_episode(agent, episode, [Transition(0, 0, 0)] * steps)
+    if begins_next:
+        request.next.state = 0
+    return request
+
+
+def test_whole_episodes_go_over_a_stream(client: Client, agent_name: str) -> None:
+    """Exchanged one by one, or sent ahead."""
+    client.create_agent(agent_name, "factored-toy")
+    with client.step_stream(agent_name) as stream:
+        stream.exchange(start(agent_name))
+        assert stream.exchange(report(agent_name, 1, begins_next=True)).report_episode.next.episode == 2
+        with pytest.raises(NotFoundError):
+            stream.exchange(report(agent_name, 5))
+        tags = [stream.send(report(agent_name, number, begins_next=True)) for number in (2, 3, 4)]
+        replies = [stream.receive() for _ in tags]
+    assert [reply.tag for reply in replies] == tags
+    assert [reply.report_episode.next.episode for reply in replies] == [3, 4, 5]
+
+
+def test_calls_of_many_agents_share_a_message(client: Client, agent_name: str) -> None:
+    """The replies come in the order of the calls, whatever their kinds."""
+    names = [f"{agent_name[:100]}-{i}" for i in range(3)]
+    for name in names:
+        client.create_agent(name, "factored-toy")
+    with client.step_stream() as stream:
+        started = stream.exchange_all(map(start, names))
+        assert [reply.start_episode.episode for reply in started] == [1, 1, 1]
+        replies = stream.exchange_all([step(names[0], 0), report(names[1], 1), start(names[2]), step(names[0], 1)])
+    kinds = ["step", "report_episode", "error", "step"]
+    assert [reply.WhichOneof("outcome") for reply in replies] == kinds
+    assert [replies[0].step.step, replies[3].step.step] == [0, 1]
+
+
+def test_a_call_that_failed_has_its_error_in_its_place(client: Client, agent_name: str) -> None:
+    """Nothing is raised, for the others have succeeded, and the stream goes on."""
+    client.create_agent(agent_name, "factored-toy")
+    with client.step_stream(agent_name) as stream:
+        calls = [start(agent_name), step(agent_name, 3), step("nobody", 0), report(agent_name, 9), step(agent_name, 0)]
+        replies = stream.exchange_all(calls)
+        assert [reply.error.reason for reply in replies] == ["", "STEP_GAP", "AGENT_NOT_FOUND", "EPISODE_NOT_FOUND", ""]
+        assert replies[4].step.step == 0
+        assert stream.exchange_all([]) == []
+        assert stream.exchange(step(agent_name, 1)).step.step == 1
+
+
+def test_more_calls_than_a_message_takes_are_sent_in_several(client: Client, agent_name: str) -> None:
+    """Of 1,024 each, and the rest; the replies are those of all, in order."""
+    client.create_agent(agent_name, "factored-toy")
+    calls = [start(agent_name), *(step(agent_name, number % 2) for number in range(2499))]
+    assert [len(message.batch.calls) for message in streams.stream_batches(calls)] == [1024, 1024, 452]
+    with client.step_stream(agent_name) as stream:
+        replies = stream.exchange_all(calls)
+    assert [reply.tag for reply in replies] == list(range(2500))
+    assert [reply.step.step for reply in replies[1:]] == [number % 2 for number in range(2499)]
+    assert [reply.step.duplicate for reply in replies[1:]] == [False, False] + [True] * 2497
+    assert client.get_agent(agent_name).status.transitions == 2
+
+
+def test_a_batch_that_is_refused_as_a_whole_raises(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a server that takes fewer calls in a message, or does not know batches."""
+    monkeypatch.setattr(streams, "MOST_CALLS", 2000)
+    with client.step_stream() as stream:
+        with pytest.raises(InvalidArgumentError, match="at most 1024"):
+            stream.exchange_all([step("nobody", 0)] * 1025)
+        assert stream.is_usable
+        assert len(stream.exchange_all([step("nobody", 0)] * 1024)) == 1024
+
+
+def test_replies_that_nobody_waited_for_are_not_taken_for_those_of_a_batch(client: Client, agent_name: str) -> None:
+    client.create_agent(agent_name, "factored-toy")
+    with client.step_stream(agent_name) as stream:
+        stream.exchange(start(agent_name))
+        stream.send(step(agent_name, 0))  # and an interrupt before its reply
+        assert [reply.step.step for reply in stream.exchange_all([step(agent_name, 1)])] == [1]
+
+
+async def test_asyncio_exchanges_many_calls_at_once(server: str, agent_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As over a stream of the synchronous client: in order, errors in their place, raised only if a batch is refused."""
+    async with AsyncClient(server) as client:
+        await client.create_agent(agent_name, "factored-toy")
+        calls = [start(agent_name), *(step(agent_name, number % 2) for number in range(1100)), step(agent_name, 5)]
+        replies = await client.exchange_all(calls, agent_name)
+        assert [reply.tag for reply in replies] == list(range(1102))
+        assert [reply.step.step for reply in replies[1:-1]] == [number % 2 for number in range(1100)]
+        assert replies[-1].error.reason == "STEP_GAP"
+        assert (await client.exchange_all([report(agent_name, 1)]))[0].report_episode.duplicates == 2
+        assert await client.exchange_all([]) == []
+        monkeypatch.setattr(streams, "MOST_CALLS", 2000)
+        with pytest.raises(InvalidArgumentError, match="at most 1024"):
+            await client.exchange_all([step("nobody", 0)] * 1025)
 
 
 def test_a_closed_stream_takes_no_more(client: Client) -> None:

@@ -53,7 +53,7 @@ def half(patch: pytest.MonkeyPatch) -> None:
             done, duplicates = reported.done, duplicates + reported.duplicate
         return ReportedEpisode(duplicates, done, None)
 
-    patch.setattr(AgentCommands, "report_episode", carelessly)
+    patch.setattr(AgentCommands, "begin_report_episode", lambda *call: asyncio.ensure_future(carelessly(*call)))
 
 
 def gullible(patch: pytest.MonkeyPatch) -> None:
@@ -69,16 +69,31 @@ def unread(patch: pytest.MonkeyPatch) -> None:
 
 def asleep(patch: pytest.MonkeyPatch) -> None:
     """A refusal takes for ever."""
-    start = ControlService._start_episode
+    start = AgentCommands.begin_start
 
-    async def carelessly(self: ControlService, request: Any) -> Any:
+    async def carelessly(self: AgentCommands, request: Any) -> Any:
         try:
             return await start(self, request)
         except ServiceError:
             await asyncio.sleep(3600)
             raise
 
-    patch.setattr(ControlService, "_start_episode", carelessly)
+    patch.setattr(AgentCommands, "begin_start", lambda *call: asyncio.ensure_future(carelessly(*call)))
+
+
+def forgetful(patch: pytest.MonkeyPatch) -> None:
+    """A call of a batch that fails is passed over."""
+    finish = ControlService._finish
+
+    async def carelessly(self: ControlService, pending: Any) -> Any:
+        reply = await finish(self, pending)
+        replies = [one for one in reply.batch.replies if not one.HasField("error")]
+        if reply.HasField("batch"):
+            del reply.batch.replies[:]
+            reply.batch.replies.extend(replies)
+        return reply
+
+    patch.setattr(ControlService, "_finish", carelessly)
 
 
 def busy(patch: pytest.MonkeyPatch) -> None:
@@ -99,5 +114,6 @@ MISTAKES: Final[dict[Mistake, str]] = {  # and what a finding of each says, as a
     gullible: "an agent that was let in fails|ImportAgent .* answered UNKNOWN",
     unread: "DecodeError",
     asleep: "DEADLINE_EXCEEDED without a reason",
+    forgetful: "calls of a batch got",
     busy: "changed|what is stored",
 }

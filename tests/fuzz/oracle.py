@@ -1,5 +1,6 @@
 """What must hold after an input, whatever it was."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import grpc
@@ -64,15 +65,24 @@ class Judge:
             raise FindingError(f"took {answer.seconds:.1f} s")
         if given.kind == "metadata" and not given.identity and answer.code is not grpc.StatusCode.UNAUTHENTICATED:
             raise FindingError(f"a caller without a valid token was answered {answer.code.name}")
+        self._check_stream(given, answer)
+
+    def _check_stream(self, given: Input, answer: Answer) -> None:
+        """Everything that was sent on a stream has its own reply."""
         if given.method.endswith("/StepStream") and answer.code is OK and len(answer.replies) != len(given.messages):
             raise FindingError(f"{len(given.messages)} messages of a stream got {len(answer.replies)} replies")
-        for status in _stream_errors(given, answer):
-            if status.code not in DOCUMENTED_BY_NUMBER or not status.reason:
+        for request, reply in _exchanges(given, answer):
+            if request.tag != reply.tag:
+                raise FindingError(f"a call with the tag {request.tag} was answered with the tag {reply.tag}")
+            kind, status = reply.WhichOneof("outcome"), reply.error
+            if kind not in {"error", request.WhichOneof("call")}:
+                raise FindingError(f"{request.WhichOneof('call')} was answered with {kind}")
+            if kind == "error" and (status.code not in DOCUMENTED_BY_NUMBER or not status.reason):
                 raise FindingError(f"a message of a stream was answered {status.code}: {status.message[:300]}")
 
     def _is_accepted(self, given: Input, answer: Answer) -> bool:
         if given.method.endswith("/StepStream"):
-            return len(list(_stream_errors(given, answer))) < len(answer.replies)
+            return any(reply.WhichOneof("outcome") not in {"error", "batch"} for _, reply in _exchanges(given, answer))
         return answer.code is OK
 
     def _check_change(self, given: Input, answer: Answer, accepted: bool) -> None:
@@ -135,11 +145,17 @@ class Judge:
         return answer
 
 
-def _stream_errors(given: Input, answer: Answer) -> list[control_pb2.CallStatus]:
+def _exchanges(given: Input, answer: Answer) -> Iterator[tuple[control_pb2.StepStreamRequest, control_pb2.StepStreamResponse]]:
+    """Each message of a stream that was answered, and each call of a batch, with its reply."""
     if not given.method.endswith("/StepStream"):
-        return []
-    replies = [control_pb2.StepStreamResponse.FromString(reply) for reply in answer.replies]
-    return [reply.error for reply in replies if reply.WhichOneof("outcome") == "error"]
+        return
+    for sent, got in zip(given.messages, answer.replies, strict=False):
+        request, reply = control_pb2.StepStreamRequest.FromString(sent), control_pb2.StepStreamResponse.FromString(got)
+        yield request, reply
+        if reply.HasField("batch"):
+            if len(request.batch.calls) != len(reply.batch.replies):
+                raise FindingError(f"{len(request.batch.calls)} calls of a batch got {len(reply.batch.replies)} replies")
+            yield from zip(request.batch.calls, reply.batch.replies, strict=True)
 
 
 def _makes(request: object) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from safe_psrl_server.agent_record import AgentRecord
+from safe_psrl_server.batches import MOST_CALLS
 from safe_psrl_server.snapshot import snapshot_of
 
 PRESETS: Final = ("factored-toy", "inventory", "streaming-buffer")
@@ -87,10 +88,22 @@ def _step(record: AgentRecord, chosen: random.Random) -> control_pb2.StepRequest
 
 
 def _message(record: AgentRecord, chosen: random.Random) -> control_pb2.StepStreamRequest:
-    tag = chosen.getrandbits(63)
     if chosen.random() < 0.7:
+        return _call(record, chosen)
+    calls = [_call(record, chosen) for _ in range(chosen.choice((0, 1, 2, 3, 8)))]
+    if chosen.random() < 0.02:
+        calls = [_call(record, chosen)] * chosen.choice((MOST_CALLS, MOST_CALLS + 1))
+    batch = control_pb2.StepStreamBatch(calls=calls)
+    return control_pb2.StepStreamRequest(tag=chosen.getrandbits(63), batch=batch)
+
+
+def _call(record: AgentRecord, chosen: random.Random) -> control_pb2.StepStreamRequest:
+    tag, (kind,) = chosen.getrandbits(63), chosen.choices(("step", "start", "report"), (6, 3, 2))
+    if kind == "step":
         return control_pb2.StepStreamRequest(tag=tag, step=_step(record, chosen))
-    return control_pb2.StepStreamRequest(tag=tag, start_episode=_start(record, chosen))
+    if kind == "start":
+        return control_pb2.StepStreamRequest(tag=tag, start_episode=_start(record, chosen))
+    return control_pb2.StepStreamRequest(tag=tag, report_episode=_episode(record, chosen))
 
 
 def _episode(record: AgentRecord, chosen: random.Random) -> control_pb2.ReportEpisodeRequest:
@@ -103,7 +116,10 @@ def _episode(record: AgentRecord, chosen: random.Random) -> control_pb2.ReportEp
     ]
     while len(seen) < record.definition.spec.horizon and chosen.random() < 0.8:
         seen.append(_transition(record, seen[-1].next_state if seen else _state(record, chosen), chosen))
-    return control_pb2.ReportEpisodeRequest(agent=record.name, episode=latest.number, transitions=seen)
+    request = control_pb2.ReportEpisodeRequest(agent=record.name, episode=latest.number, transitions=seen)
+    if chosen.random() < 0.4:
+        request.next.CopyFrom(_start(record, chosen))
+    return request
 
 
 def _end(record: AgentRecord, chosen: random.Random) -> control_pb2.EndEpisodeRequest:

@@ -80,6 +80,34 @@ def test_messages_of_one_stream_are_judged_one_by_one(guarded: Any, channel: grp
     assert codes == [0, denied, missing, denied, 0]
 
 
+def test_calls_of_one_batch_are_judged_one_by_one(guarded: Any, channel: grpc.Channel) -> None:
+    """Of every kind: one agent that the caller may not play does not hold up the others, and is not played."""
+    caller, operator = As(channel, guarded.tokens["act"]), As(channel, guarded.tokens["admin"])
+
+    def known(agent: str) -> admin_pb2.AgentStatus:
+        request = admin_pb2.GetAgentRequest(agent=agent)
+        return operator.admin.GetAgent(request, metadata=operator.metadata, timeout=20).status
+
+    calls = []
+    for agent in ["site/a", "other/a", "other/nobody"]:
+        start = control_pb2.StartEpisodeRequest(agent=agent, abandon_open=True)
+        calls += [
+            control_pb2.StepStreamRequest(tag=len(calls), start_episode=start),
+            control_pb2.StepStreamRequest(tag=len(calls) + 1, step=control_pb2.StepRequest(agent=agent)),
+            control_pb2.StepStreamRequest(
+                tag=len(calls) + 2, report_episode=control_pb2.ReportEpisodeRequest(agent=agent, episode=10**9)
+            ),
+        ]
+    before = known("other/a"), known("site/a")
+    batch = control_pb2.StepStreamRequest(batch=control_pb2.StepStreamBatch(calls=calls))
+    (reply,) = caller.control.StepStream(iter([batch]), metadata=caller.metadata, timeout=20)
+    assert [one.tag for one in reply.batch.replies] == list(range(9))
+    denied, missing, invalid = Code.PERMISSION_DENIED.value[0], Code.NOT_FOUND.value[0], Code.INVALID_ARGUMENT.value[0]
+    assert [one.error.code for one in reply.batch.replies] == [0, invalid, missing, *[denied] * 6]
+    assert known("other/a").version == before[0].version
+    assert known("site/a").version > before[1].version
+
+
 def test_an_import_under_a_forbidden_name_is_refused_at_its_first_message(
     guarded: Any, channel: grpc.Channel, refusal: Callable[..., Any]
 ) -> None:

@@ -93,6 +93,22 @@ def test_messages_of_a_stream_are_slowed_down_not_refused() -> None:
     assert took > 0.35
 
 
+def test_a_batch_takes_as_much_as_its_calls() -> None:
+    """Thirty calls in one message at fifty a second, ten of them at once; an empty one counts as a message."""
+    quotas = {"calls_per_second": 50.0, "burst_seconds": 0.2}
+    with EmbeddedServer(quotas=quotas, agents=AGENTS) as server, grpc.insecure_channel(server.target) as channel:
+        start = control_pb2.StartEpisodeRequest(agent="a", abandon_open=True)
+        calls = [control_pb2.StepStreamRequest(tag=tag, start_episode=start) for tag in range(30)]
+        empty = control_pb2.StepStreamRequest(tag=1, batch=control_pb2.StepStreamBatch())
+        full = control_pb2.StepStreamRequest(tag=2, batch=control_pb2.StepStreamBatch(calls=calls))
+        began = time.monotonic()
+        replies = list(control_pb2_grpc.ControlServiceStub(channel).StepStream(iter([empty, full]), timeout=30))
+        took = time.monotonic() - began
+    assert [reply.tag for reply in replies] == [1, 2]
+    assert [reply.WhichOneof("outcome") for reply in replies[1].batch.replies] == ["start_episode"] * 30
+    assert took > 0.35
+
+
 def test_calls_at_once_are_limited_for_each_identity(tmp_path: Path, refusal: Callable[..., Any]) -> None:
     """A watch is one. When it ends, there is room again."""
     file = tmp_path / "identities.toml"

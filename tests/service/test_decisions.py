@@ -379,6 +379,22 @@ async def test_snapshots_are_taken_by_count_and_at_the_end(tmp_path: Path, make_
     await again.close()
 
 
+async def test_long_trajectories_are_not_left_to_be_read(make_bench: Any, make_spec: Spec, transition: See) -> None:
+    """Each is one event, but reading it takes as long as several: snapshots come by steps, too, and begin to count anew."""
+    few, steps = await make_bench(MemoryStore(), every_events=10).open(), 20
+    await few.commands.create("a", make_spec(horizon=steps))
+    taken = []
+    for number in range(1, 7):
+        await start(few)
+        path = [transition(0, 1, 0)] * steps
+        await few.commands.report_episode(control_pb2.ReportEpisodeRequest(agent="a", episode=number, transitions=path))
+        while few.host._background:
+            await asyncio.gather(*few.host._background)
+        taken.append(len((await few.store.load("a")).events))
+    assert taken == [4, 0, 3, 0, 3, 0]
+    await few.close()
+
+
 async def test_a_refused_call_changes_nothing(bench: Any, make_spec: Spec, transition: See) -> None:
     """Whatever the reason, no event is appended."""
     await bench.commands.create("a", make_spec())

@@ -10,7 +10,7 @@ import pytest
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from safe_psrl_server.commands import AgentCommands
-from safe_psrl_server.control_service import start_reply, step_reply
+from safe_psrl_server.control_service import ControlService, start_reply, step_reply
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.errors import NotFoundError, ServiceError, UnavailableError
 from safe_psrl_server.statuses import record_status
@@ -193,11 +193,37 @@ async def test_an_agent_that_was_created_elsewhere_is_found(pair: tuple[Bench, B
     assert (await there.host.fresh_record("a")).definition.spec.horizon == 2
 
 
+async def test_calls_of_a_stream_keep_their_order_at_a_replica_that_has_to_look_for_the_agent(
+    pair: tuple[Bench, Bench], make_spec: MakeSpec
+) -> None:
+    """Whole episodes in one batch, of agents that it has never heard of: those that came first are decided first."""
+    one, two = pair
+    names = [f"agent-{i}" for i in range(20)]
+    for name in names:
+        await one.commands.create(name, make_spec())
+    calls = []
+    for name in names:
+        calls.append(control_pb2.StepStreamRequest(start_episode=control_pb2.StartEpisodeRequest(agent=name)))
+        for step in range(3):
+            request = control_pb2.StepRequest(agent=name, episode=1, step=step, transition=seen(0, 1, 0))
+            calls.append(control_pb2.StepStreamRequest(step=request))
+
+    async def requests() -> AsyncIterator[control_pb2.StepStreamRequest]:
+        yield control_pb2.StepStreamRequest(batch=control_pb2.StepStreamBatch(calls=calls))
+
+    replies = [reply async for reply in ControlService(two.commands, 1).StepStream(requests(), None)]
+    outcomes = [reply.error.message or reply.WhichOneof("outcome") for reply in replies[0].batch.replies]
+    assert outcomes == ["start_episode", "step", "step", "step"] * 20
+
+
 async def test_asking_for_names_that_are_none_leaves_nothing_behind(pair: tuple[Bench, Bench]) -> None:
     for i in range(20):
         with pytest.raises(NotFoundError):
             await pair[0].commands.delete(f"nobody-{i}")
+    together = await asyncio.gather(*(pair[0].commands.delete("nobody") for _ in range(20)), return_exceptions=True)
+    assert {type(error) for error in together} == {NotFoundError}
     assert not pair[0].host._agents
+    assert not pair[0].host._sought
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 100_000, ""])

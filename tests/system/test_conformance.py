@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import careless_proxy
 import pytest
@@ -13,8 +14,10 @@ from front import Front
 from server_process import SCRIPT, ServerProcess, wait_until
 
 from safe_psrl_client.conformance import CHECKS, Wire, run, selected
-from safe_psrl_proto.v1 import admin_pb2
+from safe_psrl_proto.v1 import admin_pb2, control_pb2
+from safe_psrl_server import commands, control_service
 from safe_psrl_server.embedded import EmbeddedServer
+from safe_psrl_server.errors import InvalidArgumentError
 
 pytestmark = pytest.mark.slow
 
@@ -63,10 +66,10 @@ def test_an_honest_proxy_passes(server: EmbeddedServer) -> None:
         ("DropsDetails", {"ordering.gap", "idempotency.report-conflict", "errors.details", "errors.fields-are-named"}),
         ("HidesCodes", {"ordering.gap", "errors.details", "transport.unknown-method", "transport.health"}),
         ("ForgetsErrors", {"errors.fields-are-named", "transport.malformed", "transport.malformed-stream"}),
-        ("ReordersReplies", {"streams.order-and-tags", "streams.errors-are-single"}),
+        ("ReordersReplies", {"streams.order-and-tags", "streams.errors-are-single", "streams.batch-in-order"}),
         ("BuffersStreams", {"streams.replies-at-once"}),
         ("Caches", {"ordering.keyless-once", "idempotency.report-repeated"}),
-        ("LosesReplies", {"streams.order-and-tags"}),
+        ("LosesReplies", {"streams.order-and-tags", "streams.batch-in-order", "streams.whole-episodes"}),
     ],
 )
 def test_a_careless_proxy_is_noticed(server: EmbeddedServer, kind: str, noticed: set[str]) -> None:
@@ -78,6 +81,29 @@ def test_a_careless_proxy_is_noticed(server: EmbeddedServer, kind: str, noticed:
 
 def nothing(*_arguments: object, **_named: object) -> None:
     return None
+
+
+def last_call_first(service: Any, request: control_pb2.StepStreamRequest) -> Any:
+    if not request.HasField("batch"):
+        return service._begin_call(request)
+    begun = [service._begin_call(call) for call in reversed(request.batch.calls)]
+    return control_service._Pending(request, begun[::-1])
+
+
+def all_calls_or_none(service: Any, request: control_pb2.StepStreamRequest) -> Any:
+    calls = request.batch.calls
+    if any(call.WhichOneof("call") in {None, "batch"} for call in calls):
+        return control_service._Pending(request, InvalidArgumentError("batch", "has a call that cannot be"))
+    return HONEST_BEGIN(service, request)
+
+
+def reports_alone(commands: Any, request: control_pb2.ReportEpisodeRequest) -> Any:
+    alone = control_pb2.ReportEpisodeRequest(agent=request.agent, episode=request.episode, transitions=request.transitions)
+    return HONEST_REPORT(commands, alone)
+
+
+HONEST_BEGIN = control_service.ControlService._begin
+HONEST_REPORT = commands.AgentCommands.begin_report_episode
 
 
 @pytest.mark.parametrize(
@@ -98,6 +124,9 @@ def nothing(*_arguments: object, **_named: object) -> None:
         ("status._metadata", lambda _: {}, "errors.details"),
         ("status.MOST_SAID", 10**6, "errors.long-nonsense"),
         ("security.guard._check_form", nothing, "transport.malformed"),
+        ("control_service.ControlService._begin", last_call_first, "streams.batch-in-order"),
+        ("control_service.ControlService._begin", all_calls_or_none, "streams.batch-errors-are-single"),
+        ("commands.AgentCommands.begin_report_episode", reports_alone, "streams.whole-episodes"),
         ("commands.decisions.state_after", lambda record, _before: record.settled_state(), "episodes.report-and-begin"),
     ],
 )

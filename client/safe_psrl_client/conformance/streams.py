@@ -7,6 +7,7 @@ from safe_psrl_proto.v1 import control_pb2
 
 OUT_OF_RANGE = 11
 INVALID_ARGUMENT = 3
+NOT_FOUND = 5
 
 
 def _start(name: str, tag: int, request_id: str) -> control_pb2.StepStreamRequest:
@@ -17,6 +18,15 @@ def _start(name: str, tag: int, request_id: str) -> control_pb2.StepStreamReques
 def _step(name: str, tag: int, episode: int, step: int) -> control_pb2.StepStreamRequest:
     request = control_pb2.StepRequest(agent=name, episode=episode, step=step, transition=seen())
     return control_pb2.StepStreamRequest(tag=tag, step=request)
+
+
+def _batch(tag: int, *calls: control_pb2.StepStreamRequest) -> control_pb2.StepStreamRequest:
+    return control_pb2.StepStreamRequest(tag=tag, batch=control_pb2.StepStreamBatch(calls=calls))
+
+
+def _replies(reply: control_pb2.StepStreamResponse) -> list[control_pb2.StepStreamResponse]:
+    require(reply.HasField("batch"), f"a batch was answered with {reply.WhichOneof('outcome') or 'nothing'}")
+    return list(reply.batch.replies)
 
 
 @check("replies come in the order of the requests, each with its tag; half-closing lets all of them come")
@@ -75,3 +85,77 @@ def repeated_on_another(wire: Wire) -> None:
     replies = wire.stream(name, [_start(name, 1, request_id="a"), _step(name, 2, 1, 0), _step(name, 3, 1, 1)])
     same("duplicates", [reply.step.duplicate for reply in replies], [False, True, False])
     same("transitions", wire.status(name).transitions, 2)
+
+
+@check("calls in one message are handled in their order and answered in one message in the same order, each with its tag")
+def batch_in_order(wire: Wire) -> None:
+    name, other = wire.create(), wire.create()
+    tags = [5, 5, -1, 2**62, 0, 3, 1, 9]
+    calls = [_start(name, 0, "a"), _start(other, 0, "a")]
+    calls += [_step(agent, 0, 1, step) for step in range(HORIZON) for agent in (name, other)]
+    for tag, call in zip(tags, calls, strict=True):
+        call.tag = tag
+    messages = wire.stream(name, [_batch(11, *calls), _batch(12, *calls), _batch(13)])
+    same("tags of the messages", [message.tag for message in messages], [11, 12, 13])
+    first, again, empty = messages
+    replies = _replies(first)
+    same("tags of the replies", [reply.tag for reply in replies], tags)
+    same("kinds of the replies", [reply.WhichOneof("outcome") for reply in replies], ["start_episode"] * 2 + ["step"] * 6)
+    same("steps", [reply.step.step for reply in replies[2:]], [0, 0, 1, 1, 2, 2])
+    same("duplicates in the batch sent again", [reply.step.duplicate for reply in _replies(again)[2:]], [True] * 6)
+    same("replies to an empty batch", _replies(empty), [])
+    same("completed episodes", [wire.status(agent).completed_episodes for agent in (name, other)], [1, 1])
+
+
+@check("a call in a batch that fails gets a status of its own, and the others are done; a batch in a batch fails")
+def batch_errors_are_single(wire: Wire) -> None:
+    name, nobody = wire.create(), wire.new_name()
+    calls = [
+        _start(name, 1, request_id="a"),
+        _step(nobody, 2, 1, 0),
+        _step(name, 3, 1, 1),
+        control_pb2.StepStreamRequest(tag=4),
+        _batch(5, _step(name, 50, 1, 0)),
+        _step(name, 6, 1, 0),
+    ]
+    messages = wire.stream(name, [_batch(7, *calls)])
+    same("tags of the messages", [message.tag for message in messages], [7])
+    replies = _replies(messages[0])
+    same("tags of the replies", [one.tag for one in replies], [1, 2, 3, 4, 5, 6])
+    codes = [one.error.code for one in replies]
+    same("codes of the replies", codes, [0, NOT_FOUND, OUT_OF_RANGE, INVALID_ARGUMENT, INVALID_ARGUMENT, 0])
+    gap = replies[2].error
+    same("reason and metadata of a gap", (gap.reason, gap.metadata.get("expected_step")), ("STEP_GAP", "0"))
+    same("whether the call after the errors is a duplicate", replies[5].step.duplicate, False)
+    same("transitions", wire.status(name).transitions, 1)
+
+
+@check("ReportEpisode on a stream is what it is alone: it can begin the next episode, and is applied whole or not at all")
+def whole_episodes(wire: Wire) -> None:
+    name = wire.create()
+
+    def report(tag: int, episode: int, steps: int, following: str) -> control_pb2.StepStreamRequest:
+        begin = control_pb2.StartEpisodeRequest(state=0, request_id=following)
+        request = control_pb2.ReportEpisodeRequest(agent=name, episode=episode, transitions=[seen()] * steps)
+        if following:
+            request.next.CopyFrom(begin)
+        return control_pb2.StepStreamRequest(tag=tag, report_episode=request)
+
+    requests = [
+        _start(name, 1, request_id="a"),
+        report(2, 1, HORIZON, "b"),
+        report(3, 2, HORIZON - 1, "c"),
+        _batch(4, report(5, 2, HORIZON, "c"), report(6, 3, HORIZON, "")),
+        report(7, 3, HORIZON, ""),
+    ]
+    replies = wire.stream(name, requests)
+    same("tags of the replies", [reply.tag for reply in replies], [1, 2, 3, 4, 7])
+    same("the episode that a report began", replies[1].report_episode.next.episode, 2)
+    short = replies[2].error
+    same("code and field of one that begins the next too early", (short.code, short.metadata.get("field")), (3, "next"))
+    both = [reply.report_episode for reply in _replies(replies[3])]
+    same("replies to two reports in a batch", len(both), 2)
+    same("duplicates after the refusal", [report.duplicates for report in both], [0, 0])
+    same("the next episodes", [report.next.episode for report in both], [3, 0])
+    same("duplicates in a report sent again", replies[4].report_episode.duplicates, HORIZON)
+    same("completed episodes", wire.status(name).completed_episodes, 3)

@@ -412,7 +412,7 @@ class StepStreamRequest(_message.Message):
 
     @_builtins.property
     def batch(self) -> Global___StepStreamBatch:
-        """Several calls in one message."""
+        """Several calls in one message. A longer batch than there may be is refused as a whole."""
 
     def __init__(
         self,

@@ -103,8 +103,8 @@ class ControlServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StepStream(self, request_iterator, context):
-        """Calls one after the other without waiting for replies, or many in one message. Each message gets its own status, in order; one that fails does
-        not end the stream. Messages for one agent are handled in the order in which they were sent.
+        """Calls one after the other without waiting for replies, or many in one message. Each gets its own status, in order; one
+        that fails does not end the stream. Calls for one agent are handled in the order in which they were sent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -48,8 +48,8 @@ class ControlServiceStub:
     Step: _grpc.UnaryUnaryMultiCallable[_control_pb2.StepRequest, _control_pb2.StepResponse]
     """ReportTransition and the action for the next state in one round trip."""
     StepStream: _grpc.StreamStreamMultiCallable[_control_pb2.StepStreamRequest, _control_pb2.StepStreamResponse]
-    """Calls one after the other without waiting for replies, or many in one message. Each message gets its own status, in order; one that fails does
-    not end the stream. Messages for one agent are handled in the order in which they were sent.
+    """Calls one after the other without waiting for replies, or many in one message. Each gets its own status, in order; one
+    that fails does not end the stream. Calls for one agent are handled in the order in which they were sent.
     """
     ReportEpisode: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReportEpisodeRequest, _control_pb2.ReportEpisodeResponse]
     """A whole trajectory, for clients that play the policy themselves; it can begin the next episode too, which makes it one
@@ -70,8 +70,8 @@ class ControlServiceAsyncStub(ControlServiceStub):
     Step: _aio.UnaryUnaryMultiCallable[_control_pb2.StepRequest, _control_pb2.StepResponse]  # type: ignore[assignment]
     """ReportTransition and the action for the next state in one round trip."""
     StepStream: _aio.StreamStreamMultiCallable[_control_pb2.StepStreamRequest, _control_pb2.StepStreamResponse]  # type: ignore[assignment]
-    """Calls one after the other without waiting for replies, or many in one message. Each message gets its own status, in order; one that fails does
-    not end the stream. Messages for one agent are handled in the order in which they were sent.
+    """Calls one after the other without waiting for replies, or many in one message. Each gets its own status, in order; one
+    that fails does not end the stream. Calls for one agent are handled in the order in which they were sent.
     """
     ReportEpisode: _aio.UnaryUnaryMultiCallable[_control_pb2.ReportEpisodeRequest, _control_pb2.ReportEpisodeResponse]  # type: ignore[assignment]
     """A whole trajectory, for clients that play the policy themselves; it can begin the next episode too, which makes it one
@@ -119,8 +119,8 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_control_pb2.StepStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_pb2.StepStreamResponse], _abc.AsyncIterator[_control_pb2.StepStreamResponse]]:
-        """Calls one after the other without waiting for replies, or many in one message. Each message gets its own status, in order; one that fails does
-        not end the stream. Messages for one agent are handled in the order in which they were sent.
+        """Calls one after the other without waiting for replies, or many in one message. Each gets its own status, in order; one
+        that fails does not end the stream. Calls for one agent are handled in the order in which they were sent.
         """
 
     @_abc_1.abstractmethod

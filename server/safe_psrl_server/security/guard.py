@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Self
 
-from safe_psrl_proto.v1 import control_pb2
+from safe_psrl_server.batches import calls_in
 from safe_psrl_server.errors import InvalidArgumentError, PermissionDeniedError, ServiceError, UnavailableError
 from safe_psrl_server.interception import Behaviour, Context, Handler, Malformed, Wrapper, rebuilt, tolerant
 from safe_psrl_server.refusals import Refusals
@@ -180,7 +180,7 @@ class _Requests:
         finally:
             self._reader = None
         _check_form(request)
-        for _ in range(_calls_in(request)):
+        for _ in range(calls_in(request)):
             while (seconds := self._guard.accounts.wait(self._who.identity)) > 0:  # noqa: ASYNC110  # only time helps
                 await asyncio.sleep(seconds)
         return request
@@ -204,11 +204,6 @@ def _look_at(requests: "weakref.ref[_Requests]") -> None:
     """A stream that has ended is not kept for its timer's sake."""
     if (still := requests()) is not None:
         still.look()
-
-
-def _calls_in(request: Any) -> int:
-    """A batch counts as what it holds."""
-    return max(len(request.batch.calls), 1) if isinstance(request, control_pb2.StepStreamRequest) else 1
 
 
 def _check_form(request: Any) -> None:
