@@ -32,7 +32,7 @@ class Limits(_Section):
     )
     max_message_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="Size of a message, either way.")
     max_concurrent_calls: int = Field(4096, ge=1, description="Calls under way at once; more are RESOURCE_EXHAUSTED.")
-    max_stream_backlog: int = Field(256, ge=1, description="Messages of one StepStream that may wait for their reply.")
+    max_stream_backlog: int = Field(256, ge=1, description="Calls of one StepStream that may wait for their reply to be read.")
     stream_idle_seconds: float = Field(
         300.0, gt=0, description="How long a client's stream may stay without a message before it is ended."
     )

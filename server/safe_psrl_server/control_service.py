@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from safe_psrl_proto.v1 import control_pb2, control_pb2_grpc, events_pb2
 from safe_psrl_server import decisions
 from safe_psrl_server.agent_record import AgentRecord, Episode
-from safe_psrl_server.batches import MOST_CALLS
+from safe_psrl_server.batches import MOST_CALLS, calls_in
 from safe_psrl_server.commands import AgentCommands, ReportedEpisode
 from safe_psrl_server.decisions import Reported
 from safe_psrl_server.errors import InvalidArgumentError, ServiceError
@@ -19,6 +19,7 @@ from safe_psrl_server.status import DRAINING
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 
 
+AT_ONCE = 64  # calls of a batch that are decided without a look at others
 CALLS_OF_AGENTS = {"step", "start_episode", "report_episode"}
 
 
@@ -77,18 +78,25 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     async def StepStream(
         self, request_iterator: AsyncIterator[control_pb2.StepStreamRequest], context: Context
     ) -> AsyncIterator[control_pb2.StepStreamResponse]:
-        """Replies come in the order of the requests. A message is decided when it comes, so the order of an agent is kept."""
-        replies: asyncio.Queue[_Pending | None] = asyncio.Queue(self._stream_backlog)
+        """Replies come in the order of the requests. A message is decided when it comes, so the order of an agent is kept.
 
-        gone = False  # nobody reads the replies any more
+        Whoever does not read the replies is not listened to any more once so many calls wait for that.
+        """
+        replies: asyncio.Queue[_Pending | None] = asyncio.Queue()
+        unread, room = 0, asyncio.Event()
+        room.set()
 
         async def receive() -> None:
+            nonlocal unread
             try:
                 async for request in request_iterator:
-                    await replies.put(self._begin(request))
+                    await room.wait()
+                    unread += calls_in(request)
+                    if unread >= self._stream_backlog:
+                        room.clear()
+                    replies.put_nowait(await self._begin(request))
             finally:
-                if not gone:
-                    await replies.put(None)
+                replies.put_nowait(None)
 
         draining = self._commands.host.draining
         receiver = asyncio.create_task(receive())
@@ -97,8 +105,10 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         try:
             while (reply := await replies.get()) is not None:
                 yield await self._finish(reply)
+                unread -= calls_in(reply.request)
+                if unread < self._stream_backlog:
+                    room.set()
         finally:
-            gone = True
             receiver.cancel()
             stopper.cancel()
         if draining.is_set():
@@ -136,14 +146,19 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         following = start_reply(reported.next, request.next) if reported.next is not None else None
         return control_pb2.ReportEpisodeResponse(duplicates=reported.duplicates, episode_done=reported.done, next=following)
 
-    def _begin(self, request: control_pb2.StepStreamRequest) -> _Pending:
+    async def _begin(self, request: control_pb2.StepStreamRequest) -> _Pending:
         """Decide on a message of a stream; `_finish` waits until that is durable."""
         if not request.HasField("batch"):
             return self._begin_call(request)
         calls = request.batch.calls
         if len(calls) > MOST_CALLS:
             return _Pending(request, InvalidArgumentError("batch.calls", f"must be at most {MOST_CALLS} (are {len(calls)})"))
-        return _Pending(request, [self._begin_call(call) for call in calls])
+        begun = list[_Pending]()
+        for call in calls:
+            begun.append(self._begin_call(call))
+            if len(begun) % AT_ONCE == 0:
+                await asyncio.sleep(0)  # others are to be answered, too
+        return _Pending(request, begun)
 
     def _begin_call(self, request: control_pb2.StepStreamRequest) -> _Pending:
         call = request.WhichOneof("call")

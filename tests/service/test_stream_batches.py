@@ -1,6 +1,7 @@
 """Several calls in one message of a stream: each is handled and answered as if it had come alone, in order."""
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -8,6 +9,8 @@ import pytest
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.batches import MOST_CALLS, calls_in
+from safe_psrl_server.control_service import ControlService
+from safe_psrl_server.store.memory import MemoryStore
 
 HORIZON = 3
 Code = grpc.StatusCode
@@ -265,3 +268,27 @@ def test_a_bad_episode_on_a_stream_is_refused_alone(wire: Any, agent: str, trans
     *refused, done = replies_to(wire, *bad, whole(agent, 7, 1, *path))
     assert refused == replies
     assert done.report_episode.episode_done
+
+
+@pytest.mark.parametrize(("size", "most"), [(1, 9), (4, 3), (100, 2)])
+async def test_whoever_does_not_read_is_not_listened_to_for_ever(make_bench: Any, make_spec: Any, size: int, most: int) -> None:
+    """One reply is read and no other: of many messages so many are taken in that eight calls wait, however they share them."""
+    bench = await make_bench(MemoryStore()).open()
+    await bench.commands.create("a", make_spec())
+    taken = 0
+
+    async def messages() -> AsyncIterator[Request]:
+        nonlocal taken
+        for _ in range(500):
+            taken += 1
+            yield batch(*[start("a", abandon_open=True)] * size)
+
+    replies = ControlService(bench.commands, stream_backlog=8).StepStream(messages(), None)
+    assert len((await anext(replies)).batch.replies) == size
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    assert most <= taken <= most + 2, "the next one is asked for before there is room"
+    seen = [await anext(replies) for _ in range(20)]
+    assert all(len(reply.batch.replies) == size for reply in seen), "whoever reads is listened to again"
+    await replies.aclose()
+    await bench.close()
