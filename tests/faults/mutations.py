@@ -90,7 +90,14 @@ MUTATIONS: Final = (
                 "                self._loop.call_soon_threadsafe(self._fail, group, error)\n                return\n",
                 "                group.results = [error and 0 for entry in group.entries]\n"
                 '                self._writing.in_transaction and self._writing.execute("ROLLBACK")\n',
-            )
+            ),
+            Edit(
+                f"{SERVER}/store/sqlite.py",
+                "                self._fail(group, error)\n                return\n        if group.is_committed:\n",
+                "                group.results = [error and 0 for entry in group.entries]\n"
+                '                self._writing.in_transaction and self._writing.execute("ROLLBACK")\n'
+                "                group.is_committed = True\n        if group.is_committed:\n",
+            ),
         ],
     ),
     Mutation(
