@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from safe_psrl_server.store import DamagedStreamError, StoreError
-from safe_psrl_server.store.journal import LONG
+from safe_psrl_server.store.journal import LONG, Journal
 from safe_psrl_server.store.schema import APPLICATION_ID, MIGRATIONS
 from safe_psrl_server.store.sqlite import FILE, SqliteStore
 
@@ -101,6 +101,25 @@ async def test_a_journal_that_lost_something_is_not_opened(tmp_path: Path, data:
     db.close()
     with pytest.raises(StoreError, match=r"is damaged \(the journal is not what was written\): restore it from a backup"):
         await SqliteStore(directory).open()
+
+
+async def test_a_disk_without_room_to_file_is_no_damage(
+    tmp_path: Path, data: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong is said, and nothing is lost: with room, the store opens."""
+
+    def full(_journal: Journal) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    directory = crashed(data, tmp_path / "again")
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "file", full)
+        with pytest.raises(StoreError, match=r"cannot be opened for writing: database or disk is full"):
+            await SqliteStore(directory).open()
+    again = SqliteStore(directory)
+    await again.open()
+    assert (await again.load("a")).version == 3
+    await again.close()
 
 
 async def test_an_event_that_was_changed_in_the_journal_is_its_agents_damage(tmp_path: Path, data: SqliteStore) -> None:

@@ -339,6 +339,8 @@ class SqliteStore:
         journal = Journal(self._writing)
         try:
             journal.file_leftover()
+        except sqlite3.OperationalError:  # a full disk, say: no damage
+            raise
         except (*UNREADABLE, JournalDamagedError) as error:
             raise self._damaged(error) from error
         return journal
