@@ -3,10 +3,11 @@
 import errno
 import random
 import resource
+import sqlite3
 import subprocess
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
@@ -85,6 +86,16 @@ class TornWrite(Shimmed):
         return struck
 
 
+@contextmanager
+def _reading(data: Path) -> Iterator[None]:
+    """Somebody reads the database, as for a backup. Until they are done its log cannot be begun anew, which takes no room, and
+    on which a server goes on for a while, rightly."""
+    with closing(sqlite3.connect(f"{(data / 'safe-psrl.db').as_uri()}?mode=ro", uri=True, isolation_level=None)) as db:
+        db.execute("BEGIN")
+        db.execute("SELECT number FROM commits").fetchone()
+        yield
+
+
 class DiskFull(Fault):
     """A small file system that something else fills. Room is made, and the server is started again."""
 
@@ -105,9 +116,10 @@ class DiskFull(Fault):
     def strike(self) -> float:
         if not self._mounted:
             return self._strike_by_limit()
-        with self._ballast.open("wb", buffering=0) as file:
-            _fill(file)
-        left = self.fails_to_write()
+        with _reading(self.server.data):
+            with self._ballast.open("wb", buffering=0) as file:
+                _fill(file)
+            left = self.fails_to_write()
         if self.chosen.random() < 0.3:
             self._start_on_a_full_disk()
         self._ballast.unlink()

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from safe_psrl_server.store import DamagedStreamError, StoreError
 from safe_psrl_server.store.journal import LONG, Journal
 from safe_psrl_server.store.schema import APPLICATION_ID, MIGRATIONS
-from safe_psrl_server.store.sqlite import FILE, SqliteStore
+from safe_psrl_server.store.sqlite import FILE, SqliteStore, _Group
 
 
 @pytest.fixture
@@ -47,6 +48,27 @@ async def test_events_are_entered_in_the_journal_and_filed_before_they_are_read(
     assert (await data.load("a")).events == [b"filed", b"a1", b"a2"]
     assert in_journal(data) == 0
     assert (await data.heads())["b"].version == 3
+
+
+async def test_whoever_reads_while_it_is_being_filed_sees_everything(
+    data: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filed, but not committed, it is in neither place for a reader, who waits."""
+    entered, go_on, commit = threading.Event(), threading.Event(), data._commit
+
+    def held(group: _Group) -> None:
+        entered.set()
+        go_on.wait(30)
+        commit(group)
+
+    monkeypatch.setattr(data, "_commit", held)
+    filing = asyncio.ensure_future(data.save_snapshot("b", 3, b"state"))
+    assert await asyncio.to_thread(entered.wait, 30)
+    reading = asyncio.create_task(data.load("a"))
+    await asyncio.wait([reading], timeout=0.2)
+    go_on.set()
+    assert (await reading).events == [b"filed", b"a1", b"a2"]
+    await filing
 
 
 async def test_a_snapshot_finds_the_event_that_it_stands_for(data: SqliteStore) -> None:

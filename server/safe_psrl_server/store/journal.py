@@ -36,10 +36,6 @@ class Journal:
         return self._length
 
     @property
-    def is_long(self) -> bool:
-        return self._length >= LONG
-
-    @property
     def digest(self) -> bytes:
         """Of who has which event, and its checksum: nothing can be lost from the journal, or change hands, unnoticed."""
         return self._seen.digest() if self._length else EMPTY

@@ -31,7 +31,7 @@ from safe_psrl_server.store.interface import (
     StreamHead,
     VersionConflictError,
 )
-from safe_psrl_server.store.journal import Journal, JournalDamagedError, StoredRow
+from safe_psrl_server.store.journal import LONG, Journal, JournalDamagedError, StoredRow
 from safe_psrl_server.store.lock import DirectoryLock
 from safe_psrl_server.store.schema import migrate
 from safe_psrl_server.store.witness import CommitWitness
@@ -87,6 +87,7 @@ class _Group:
     events: int = 0
     number: int = 0  # of the commit
     began: float = field(default_factory=time.perf_counter)
+    unfiled: int = 0  # events in the journal after it
     is_entered: bool = False
     is_committed: bool = False
 
@@ -108,6 +109,7 @@ class SqliteStore:
         self._reader = ThreadPoolExecutor(1, "store-reader")
         self._arrivals = 0  # passes in which somebody came to wait for the next commit
         self._usual_seconds = float("inf")  # that a commit takes
+        self._unfiled = 0  # events in the journal, as of the last commit: what is entered since cannot be read yet
         self._heads: dict[str, Link] = {}  # of whoever enters: version and link of each stream
 
     @property
@@ -203,7 +205,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         if self._thread is not None:
-            if self._journal and not self._failure.done():
+            if self._unfiled and not self._failure.done():
                 self._file_soon()
             self._hand_over()
             self._queue.put(None)
@@ -216,7 +218,7 @@ class SqliteStore:
         self._lock.release()
 
     async def _read(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
-        if self._journal:
+        if self._unfiled:
             await self._other(_nothing)  # before which the journal is filed
         return await self._loop.run_in_executor(self._reader, lambda: query(self._reading))
 
@@ -277,8 +279,9 @@ class SqliteStore:
             self._queue.put(group)
 
     def _committed(self, group: "_Group") -> None:
+        self._unfiled = group.unfiled
         _resolve(group.entries, group.results)
-        if self._journal.is_long:
+        if self._unfiled >= LONG:
             self._file_soon()
         self._is_busy = bool(self._waiting)
         if self._waiting:
@@ -401,6 +404,7 @@ class SqliteStore:
         self._journal.enter(rows)
         number = "UPDATE commits SET number = number + 1, journal = ? RETURNING number"
         (group.number,) = db.execute(number, (self._journal.digest,)).fetchone()
+        group.unfiled = len(self._journal)
         group.is_entered = True
 
     def _chain(self, db: sqlite3.Connection, entry: _Append, rows: list[StoredRow]) -> int:
