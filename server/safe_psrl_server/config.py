@@ -118,6 +118,10 @@ class ServerConfig(_Section):
     refresh_seconds: float = Field(
         5.0, gt=0, description="How far metrics and WatchAgents may lag behind other replicas on the same database."
     )
+    prefer: Literal["throughput", "latency"] = Field(
+        "throughput",
+        description="On Linux: many calls a second on cores of one's own, or answers in time beside other busy programs.",
+    )
     limits: Limits = Limits()
     quotas: Quotas = Quotas()
     security: Security = Security()

@@ -114,7 +114,8 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
-        wake_without_interrupting()  # before there are other threads
+        if self.config.prefer == "throughput":
+            wake_without_interrupting()  # before there are other threads
         loop.set_default_executor(ThreadPoolExecutor(1, "large-work"))  # so that there are as many threads after a year
         await self.start()
         gc.collect()

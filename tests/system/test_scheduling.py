@@ -12,15 +12,21 @@ from safe_psrl_server.embedded import EmbeddedServer
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems schedule as they like")
 
 
-def test_the_threads_of_a_service_wake_without_interrupting(tmp_path: Path) -> None:
-    """The loop's and gRPC's. Those of a library that had them before, as BLAS, are not concerned."""
+@pytest.mark.parametrize(("prefer", "scheduler"), [(None, "SCHED_BATCH"), ("latency", "SCHED_OTHER")])
+def test_the_threads_of_a_service_wake_without_interrupting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefer: str | None, scheduler: str
+) -> None:
+    """The loop's and gRPC's, unless latency is preferred. Threads of a library that had them before are not concerned."""
+    if prefer is not None:
+        monkeypatch.setenv("SAFE_PSRL_PREFER", prefer)
     server = ServerProcess(tmp_path / "server")
     try:
         server.start()
         tasks = Path(f"/proc/{server.pid}/task")
         of_grpc = [task for task in tasks.iterdir() if (task / "comm").read_text().startswith("event_engine")]
         assert of_grpc
-        assert {os.sched_getscheduler(int(task.name)) for task in [tasks / str(server.pid), *of_grpc]} == {os.SCHED_BATCH}
+        found = {os.sched_getscheduler(int(task.name)) for task in [tasks / str(server.pid), *of_grpc]}
+        assert found == {getattr(os, scheduler)}
     finally:
         server.kill()
 
