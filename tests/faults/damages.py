@@ -149,8 +149,10 @@ def tear_log(chosen: random.Random, directory: Path) -> None:
 
 def change_events(chosen: random.Random, directory: Path) -> None:
     """A bit of the last number in each event that no snapshot holds; the database is as sound as before."""
-    newest = "SELECT coalesce(max(version), 0) FROM snapshots WHERE snapshots.agent = events.agent"
-    _change_rows(directory, "events", f"version > ({newest})", -chosen.randrange(3, 7))
+    place = -chosen.randrange(3, 7)
+    for table in ("events", "journal"):
+        newest = f"SELECT coalesce(max(version), 0) FROM snapshots WHERE snapshots.agent = {table}.agent"  # noqa: S608  # ours
+        _change_rows(directory, table, f"version > ({newest})", place)
 
 
 def change_newest_snapshot(chosen: random.Random, directory: Path) -> None:
