@@ -112,7 +112,7 @@ def _complete(spec: model_pb2.AgentSpec, fields: dict[str, Any]) -> None:
         spec.options.CopyFrom(options_from_document(_table_of_fields("agent.options", fields.pop("options"))))
     if "fallback_policy" in fields:
         table = table_of("agent.fallback_policy", fields.pop("fallback_policy"))
-        if len(table.shape) != 2 or any(value != int(value) for value in table.values):
+        if len(table.shape) != 2 or not all(value.is_integer() for value in table.values):
             raise InvalidDocumentError("agent.fallback_policy: must be a table of whole numbers, [horizon, num_states]")
         actions = [int(value) for value in table.values]
         policy = model_pb2.Policy(horizon=table.shape[0], num_states=table.shape[1], actions=actions)

@@ -23,7 +23,10 @@ def table_of(field: str, value: object) -> model_pb2.Table:
     for entry in level:
         if not isinstance(entry, int | float):
             raise InvalidDocumentError(f"{field}: must be numbers (one is {entry!r:.60})")
-    return model_pb2.Table(shape=shape, values=[float(entry) for entry in level])
+    try:
+        return model_pb2.Table(shape=shape, values=[float(entry) for entry in level])
+    except OverflowError:  # a whole number of hundreds of digits
+        raise InvalidDocumentError(f"{field}: must be numbers of at most 308 digits") from None
 
 
 def integer_table_of(field: str, value: object) -> model_pb2.IntegerTable:

@@ -83,6 +83,8 @@ def refuse_nonsense(record: AgentRecord) -> None:
 
 def _refuse_nonsense_in(episode: Episode, record: AgentRecord) -> None:
     spec, started = record.definition.spec, episode.started
+    size = started.policy.horizon, started.policy.num_states
+    _require(size == (spec.horizon, spec.num_states), "its policy has the wrong size")  # below zero numpy would fill it in
     _require(len(started.policy.actions) == spec.horizon * spec.num_states, "its policy has the wrong size")
     policy = episode.policy
     for per_constraint in (
@@ -96,7 +98,6 @@ def _refuse_nonsense_in(episode: Episode, record: AgentRecord) -> None:
         _require(bool(np.isfinite(per_constraint).all()), "its plan is not finite")
     _require(bool(np.isfinite([started.predicted_reward, started.plan_seconds]).all()), "its plan is not finite")
     _require(all(scale > 0 for scale in started.dual_scale), "a dual scale is not positive")
-    _require(policy.shape == (spec.horizon, spec.num_states), "its policy has the wrong size")
     _require(bool(((policy >= 0) & (policy < spec.num_actions)).all()), "its policy plays actions that there are not")
     _require(episode.end in events_pb2.EpisodeEnd.values(), "it ended in an unknown way")
     _require(not (episode.is_open and episode.next_step >= spec.horizon), "it is open after its last step")

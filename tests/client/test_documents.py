@@ -97,6 +97,9 @@ def test_the_kernel_of_a_simulation_is_no_part_of_a_definition() -> None:
         ({"agent": {"seed": -1}}, "agent.seed = -1"),
         ({"agent": {"options": {"pessimism_coefficient": "brave"}}}, "must be a number or one of theorem"),
         ({"agent": {"fallback_policy": [0, 1]}}, r"agent.fallback_policy: must be a table of whole numbers"),
+        ({"agent": {"fallback_policy": [[0, float("inf")]]}}, r"agent.fallback_policy: must be a table of whole numbers"),
+        ({"agent": {"fallback_policy": [[0, float("nan")]]}}, r"agent.fallback_policy: must be a table of whole numbers"),
+        ({"reward": [[0, 10**400]]}, r"reward: must be numbers of at most 308 digits"),
     ],
 )
 def test_a_mistake_is_named_with_its_field(change: dict[str, Any], message: str) -> None:
