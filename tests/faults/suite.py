@@ -50,7 +50,7 @@ def run(kind: type[Fault], rounds: int, seed: int, directory: Path) -> Row:
         load = Load(Traffic(history, fault.targets, patience=fault.patience, uncertain=fault.uncertain), seed)
         strikes, failures = _struck(fault, load, rounds)
         verdict = Verdict()
-        if not failures or fault.server.process is not None:
+        if not failures or _is_up(fault):
             verdict = _judged(fault, load, history, failures)
         entries = history.entries()
         if failures or verdict.findings:
@@ -93,6 +93,11 @@ def _struck(fault: Fault, load: Load, rounds: int) -> tuple[list[float], list[st
     except AssertionError as error:
         failures.append(str(error))
     return strikes, failures
+
+
+def _is_up(fault: Fault) -> bool:
+    process = fault.server.process
+    return process is not None and process.poll() is None
 
 
 def _judged(fault: Fault, load: Load, history: History, failures: list[str]) -> Verdict:
