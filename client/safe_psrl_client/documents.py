@@ -137,7 +137,7 @@ def _fill(message: Message, fields: Mapping[str, Any], where: str) -> None:
             )
         try:
             setattr(message, name, value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InvalidDocumentError(f"{where}{name} = {value!r:.60}: {error}") from None
 
 

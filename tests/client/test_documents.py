@@ -99,6 +99,7 @@ def test_the_kernel_of_a_simulation_is_no_part_of_a_definition() -> None:
         ({"agent": {"fallback_policy": [0, 1]}}, r"agent.fallback_policy: must be a table of whole numbers"),
         ({"agent": {"fallback_policy": [[0, float("inf")]]}}, r"agent.fallback_policy: must be a table of whole numbers"),
         ({"agent": {"fallback_policy": [[0, float("nan")]]}}, r"agent.fallback_policy: must be a table of whole numbers"),
+        ({"agent": {"episode_timeout_seconds": 10**400}}, r"agent.episode_timeout_seconds = 1000"),
         ({"reward": [[0, 10**400]]}, r"reward: must be numbers of at most 308 digits"),
     ],
 )

@@ -91,7 +91,7 @@ def _write(directory: Path, transitions: int, report: Report) -> int:
 
 
 def _history(transitions: int) -> Iterator[events_pb2.Event]:
-    """What an agent of the streaming buffer stores that stays in state 0. Its one plan is played again and again."""
+    """What an agent of the streaming buffer stores that stays in state 0, step by step. Its one plan is played again and again."""
     spec = preset("streaming-buffer")
     definition = completed(model_pb2.AgentSpec(cmdp=cmdp_to_message(spec)), 3600.0)
     now = time.time_ns() // 1000
@@ -102,7 +102,12 @@ def _history(transitions: int) -> Iterator[events_pb2.Event]:
     started = decisions.starting(plan, "", 0, PLANNED_BY, 1e-4, now)
     record.apply(started)
     seen = control_pb2.Transition(state=0, action=0, next_state=0)
-    played, _, _ = decisions.report_all(record, plan.episode, [seen] * spec.horizon, now)
+    played = list[events_pb2.Event]()
+    for _ in range(spec.horizon):
+        events, _ = decisions.report(record, plan.episode, None, seen, now)
+        for event in events:
+            record.apply(event)
+        played += events
     yield created
     for episode in range(1, -(-transitions // spec.horizon) + 1):
         for event in (started, *played):
