@@ -91,7 +91,7 @@ def _write(directory: Path, transitions: int, report: Report) -> int:
 
 
 def _history(transitions: int) -> Iterator[events_pb2.Event]:
-    """What an agent of the streaming buffer stores that stays in state 0, step by step. Its one plan is played again and again."""
+    """What an agent of the streaming buffer stores that stays in state 0, step by step. One plan is played again and again."""
     spec = preset("streaming-buffer")
     definition = completed(model_pb2.AgentSpec(cmdp=cmdp_to_message(spec)), 3600.0)
     now = time.time_ns() // 1000
