@@ -159,13 +159,15 @@ def settle(spec: CmdpSpec, state: AgentState) -> AgentState:
         return state
     counts, listed = state.transition_counts.copy(), spec.lists_next_states
     sums, visits = state.signal_sums.copy(), state.visits.copy()
-    for step, s, a, next_state, reward, costs in state.pending:
+    for step, s, a, next_state, _, _ in state.pending:
         place = spec.place_of(step, s, a, next_state) if listed else next_state
         counts[step % len(counts), s, a, place] += 1
-        if len(visits):
-            hour = step % len(visits)
-            visits[hour, s, a] += 1
-            sums[:, hour, s, a] += (reward, *costs)
+    if len(visits):
+        steps, states, actions, _, rewards, costs = zip(*state.pending, strict=True)
+        pairs = np.array(steps) % len(visits), states, actions
+        np.add.at(visits, pairs, 1)
+        for signal, seen in zip(sums, (rewards, *zip(*costs, strict=True)), strict=True):
+            np.add.at(signal, pairs, seen)
     return AgentState(state.episode, state.dual_variables, counts, sums, visits)
 
 
