@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -217,10 +217,14 @@ def _pinned(cores: dict[int, int]) -> Iterator[None]:
     """All threads of each process on its core; afterwards this one is free again."""
     before = os.sched_getaffinity(0)
     for pid, core in cores.items():
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), {core})
+        _pin(Path(f"/proc/{pid}/task"), {core})
     try:
         yield
     finally:
-        for thread in Path("/proc/self/task").iterdir():
-            os.sched_setaffinity(int(thread.name), before)
+        _pin(Path("/proc/self/task"), before)
+
+
+def _pin(threads: Path, cores: set[int]) -> None:
+    for thread in threads.iterdir():
+        with suppress(ProcessLookupError):  # gRPC ends those that it has no work for
+            os.sched_setaffinity(int(thread.name), cores)
