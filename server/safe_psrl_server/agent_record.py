@@ -11,11 +11,13 @@ import numpy as np
 from safe_psrl.learner import AgentState, Transition, settle
 from safe_psrl.planning import Policy
 from safe_psrl_proto.v1 import events_pb2
-from safe_psrl_server.conversion import Definition, definition_of, policy_from_message, transition_from_event, unpack
+from safe_psrl_server.conversion import Definition, definition_of, policy_from_message, unpack
+from safe_psrl_server.observations import Observation, read, read_steps
 from safe_psrl_server.policies import read_policy
 
 COMPLETED = events_pb2.EPISODE_END_COMPLETED
 OPEN = events_pb2.EPISODE_END_UNSPECIFIED
+OBSERVED = {"transition_observed", "trajectory_observed"}
 SNAPSHOT_FORMAT = 1
 SETTLE_AFTER = 5_000  # transitions that no plan needed yet, as when a history is read: settling copies the tables
 
@@ -26,8 +28,13 @@ class Episode:
 
     started: events_pb2.EpisodeStarted
     active_micros: int
-    transitions: list[events_pb2.TransitionObserved] = field(default_factory=list)
     end: "events_pb2.EpisodeEnd.ValueType" = OPEN
+    transitions: list[Transition] = field(default_factory=list)
+    reward: float = 0.0  # of them all
+    costs: list[float] = field(default_factory=list)  # per constraint
+
+    def __post_init__(self) -> None:
+        self.costs = [0.0] * len(self.started.pessimism)
 
     @property
     def number(self) -> int:
@@ -48,12 +55,19 @@ class Episode:
         """Whether it is stored apart and was not read yet."""
         return self.is_apart and not self.started.policy.actions
 
-    def is_overridden_by(self, observed: events_pb2.TransitionObserved) -> bool:
-        """Whether another action was executed than proposed. Where the policy is stored apart it may be gone by now."""
-        if self.is_apart:
-            return observed.overridden
+    def overrides(self, steps: Sequence[Transition]) -> int:
+        """How many of `steps` have another action than proposed. Where the policy is stored apart it may be gone by now."""
         policy = self.started.policy
-        return policy.actions[observed.step * policy.num_states + observed.state] != observed.action
+        actions, num_states = policy.actions, policy.num_states
+        return sum([actions[step.step * num_states + step.state] != step.action for step in steps])
+
+    def add(self, steps: Sequence[Transition], time_micros: int) -> None:
+        self.transitions += steps
+        self.active_micros = time_micros
+        for step in steps:
+            self.reward += step.reward
+            for i, cost in enumerate(step.costs):
+                self.costs[i] += cost
 
     @property
     def next_step(self) -> int:
@@ -62,18 +76,6 @@ class Episode:
     @property
     def is_open(self) -> bool:
         return self.end == OPEN
-
-    @property
-    def reward(self) -> float:
-        return sum(transition.reward for transition in self.transitions)
-
-    @property
-    def costs(self) -> list[float]:
-        totals = [0.0] * len(self.started.pessimism)
-        for transition in self.transitions:
-            for i, cost in enumerate(transition.costs):
-                totals[i] += cost
-        return totals
 
 
 class _Known(NamedTuple):
@@ -97,9 +99,8 @@ class AgentRecord:
         self.episodes: dict[int, Episode] = {}  # by number, oldest first: the open ones and as many closed ones
         self.totals = events_pb2.Totals()
         self._definition: Definition | None = None
-        self._learns_signals = False
         self._known = _Known(None, [])  # replaced as a whole: snapshots settle it in a thread
-        self._foreseen: tuple[events_pb2.Event, AgentState] | None = None
+        self._foreseen: Observation | None = None
 
     @property
     def definition(self) -> Definition:
@@ -130,10 +131,8 @@ class AgentRecord:
     def apply(self, event: events_pb2.Event) -> None:
         """Fold one more event in."""
         kind = event.WhichOneof("kind")
-        if kind == "transition_observed":
-            self._observe([event.transition_observed], event.time_micros)
-        elif kind == "trajectory_observed":
-            self._observe(event.trajectory_observed.steps, event.time_micros, self._foreseen_after(event))
+        if kind in OBSERVED:
+            self._observe(event)
         elif kind == "episode_started":
             self._start(event.episode_started, event.time_micros)
         elif kind == "episode_ended":
@@ -160,7 +159,6 @@ class AgentRecord:
         self.paused, self.pause_reason = False, ""
         self.created_micros = created_micros
         self._definition = definition
-        self._learns_signals = definition.spec.learns_signals
         self._known = _Known(definition.learner.initial_state(), [])
         self.episodes = {}
         self.totals = events_pb2.Totals(
@@ -182,7 +180,8 @@ class AgentRecord:
         self.totals.CopyFrom(snapshot.totals)
         self.paused, self.pause_reason = snapshot.paused, snapshot.pause_reason
         for kept in snapshot.episodes:
-            self.episodes[kept.started.episode] = Episode(kept.started, kept.active_micros, list(kept.transitions), kept.end)
+            episode = self.episodes[kept.started.episode] = Episode(kept.started, kept.active_micros, kept.end)
+            episode.add(read_steps(kept), kept.active_micros)
 
     def attach(self, policies: Mapping[int, bytes]) -> None:
         """Give episodes their policies that are stored apart. Raises ValueError if one is missing, or not what was stored."""
@@ -207,19 +206,21 @@ class AgentRecord:
                 ends.clear()
         return [number for number in apart if number not in ends]
 
+    def foresee(self, observation: Observation) -> None:
+        """Note what an event will say that may come next: it need not be read then."""
+        self._foreseen = observation
+
     def state_after(self, trajectory: events_pb2.Event) -> AgentState:
-        """What is learned once the event `trajectory` is applied to this record, too. It is noted, and not worked out again."""
-        seen = tuple(map(transition_from_event, trajectory.trajectory_observed.steps))
+        """What is learned once `trajectory`, which was foreseen, is applied to this record, too. It is not worked out again."""
+        observation = self._foreseen
+        if observation is None or observation.event is not trajectory:
+            observation = read(trajectory)
         now = self.settled_state()
         tables = now.transition_counts, now.signal_sums, now.visits
-        state = settle(self.definition.spec, AgentState(now.episode, now.dual_variables, *tables, seen))
-        self._foreseen = trajectory, state
+        after = AgentState(now.episode, now.dual_variables, *tables, tuple(observation.steps))
+        state = settle(self.definition.spec, after)
+        self._foreseen = observation._replace(state=state)
         return state
-
-    def _foreseen_after(self, event: events_pb2.Event) -> AgentState | None:
-        """Of this very event: another one like it may have met another record."""
-        foreseen, self._foreseen = self._foreseen, None
-        return foreseen[1] if foreseen is not None and foreseen[0] is event else None
 
     def settled_state(self) -> AgentState:
         """The state with every reported transition in its counts. Learning goes on from it to the same end."""
@@ -247,25 +248,25 @@ class AgentRecord:
         """Which episodes are forgotten when another one begins: as many closed ones are kept as may be open."""
         return [number for number, end in ends.items() if end != OPEN][: -self.definition.max_open_episodes]
 
-    def _observe(
-        self, steps: Sequence[events_pb2.TransitionObserved], time_micros: int, foreseen: AgentState | None = None
-    ) -> None:
-        """Steps of one episode, and what is learned after them if that was worked out before."""
-        episode = self.episodes[steps[0].episode]
-        self.totals.transitions += len(steps)
-        self.totals.overridden_actions += sum(map(episode.is_overridden_by, steps))
-        episode.transitions += steps
-        episode.active_micros = time_micros
-        if foreseen is not None:
-            self._known = _Known(foreseen, [])
+    def _observe(self, event: events_pb2.Event) -> None:
+        """Steps of one episode."""
+        observation, self._foreseen = self._foreseen, None
+        foreseen = observation is not None and observation.event is event  # another one like it may have met another record
+        if observation is None or not foreseen:
+            observation = read(event)
+        _, number, steps, overridden, state = observation
+        episode, totals = self.episodes[number], self.totals
+        if not (foreseen or episode.is_apart):
+            overridden = episode.overrides(steps)
+        totals.transitions += len(steps)
+        if overridden:
+            totals.overridden_actions += overridden
+        episode.add(steps, event.time_micros)
+        if state is not None:
+            self._known = _Known(state, [])
             return
         later = self._known.later
-        later += [
-            transition_from_event(observed)
-            if self._learns_signals
-            else Transition(observed.step, observed.state, observed.action, observed.next_state)
-            for observed in steps
-        ]
+        later += steps
         if len(later) >= SETTLE_AFTER:
             self.settled_state()
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safe_psrl.checks import sealed
 from safe_psrl.documents import options_to_document
 from safe_psrl.errors import SpecError
-from safe_psrl.learner import SafePsrl, Transition
+from safe_psrl.learner import SafePsrl
 from safe_psrl.options import SafePsrlOptions
 from safe_psrl.planning import Policy
 from safe_psrl.spec import CmdpSpec, Constraint
@@ -28,7 +28,7 @@ from safe_psrl_server.errors import InvalidArgumentError
 MAX_OPEN_EPISODES = 1000
 MAX_CONSTRAINTS = 100
 Move = tuple[int, int, int, int]  # step, state, action, next state; step 0 for all if nothing depends on it
-KnownSignals = tuple[float, list[float]]  # reward, costs
+KnownSignals = tuple[float, tuple[float, ...]]  # reward, costs
 _MOVES: Final[MutableMapping[SafePsrl, dict[Move, KnownSignals]]] = WeakKeyDictionary()
 _FAMILIES: Final[MutableMapping[tuple[bytes, bytes], SafePsrl]] = WeakValueDictionary()
 DTYPES = {"<i8": np.dtype("<i8"), "<f8": np.dtype("<f8")}
@@ -45,9 +45,14 @@ class Definition:
     max_open_episodes: int
     episode_timeout_micros: int
 
-    @property
+    @cached_property
     def spec(self) -> CmdpSpec:
         return self.learner.spec
+
+    @cached_property
+    def first_states(self) -> frozenset[int]:
+        """Where episodes may begin."""
+        return frozenset(np.flatnonzero(self.spec.initial_distribution).tolist())
 
     @cached_property
     def moves(self) -> "dict[Move, KnownSignals]":
@@ -177,10 +182,6 @@ def write_policy(policy: Policy, probabilities: NDArray[np.float64] | None, mess
 
 def policy_from_message(message: model_pb2.Policy) -> Policy:
     return sealed(np.array(message.actions, np.int32).reshape(message.horizon, message.num_states))
-
-
-def transition_from_event(event: events_pb2.TransitionObserved) -> Transition:
-    return Transition(event.step, event.state, event.action, event.next_state, event.reward, tuple(event.costs[:]))
 
 
 def pack(array: NDArray[Any]) -> events_pb2.PackedArray:

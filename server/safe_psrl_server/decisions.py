@@ -5,10 +5,9 @@ Every function takes the record as it is and either returns events (maybe none) 
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
-from safe_psrl.learner import AgentState, Plan
+from safe_psrl.learner import AgentState, Plan, Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.agent_record import COMPLETED, AgentRecord, Episode
 from safe_psrl_server.conversion import KnownSignals, Move, write_policy
@@ -19,6 +18,7 @@ from safe_psrl_server.errors import (
     NotFoundError,
     StepGapError,
 )
+from safe_psrl_server.observations import Observation, step_event, trajectory_event
 
 MAX_REQUEST_ID = 128
 MOST_MOVES = 10_000  # of a problem that are noted as possible
@@ -132,21 +132,19 @@ def starting(
 
 
 def ending(
-    episode: Episode,
-    end: "events_pb2.EpisodeEnd.ValueType",
-    now_micros: int,
-    steps: Sequence[events_pb2.TransitionObserved] = (),
+    episode: Episode, end: "events_pb2.EpisodeEnd.ValueType", now_micros: int, steps: Sequence[Transition] = ()
 ) -> events_pb2.Event:
     """The event that ends `episode` after `steps` more."""
-    rewards, costs = episode.reward, episode.costs
+    reward, costs = episode.reward, episode.costs.copy()
     for step in steps:
-        rewards += step.reward
+        reward += step.reward
         for i, cost in enumerate(step.costs):
             costs[i] += cost
-    ended = events_pb2.EpisodeEnded(
-        episode=episode.number, end=end, steps=episode.next_step + len(steps), reward=rewards, costs=costs
-    )
-    return events_pb2.Event(time_micros=now_micros, episode_ended=ended)
+    event = events_pb2.Event(time_micros=now_micros)
+    ended = event.episode_ended
+    ended.episode, ended.end, ended.steps, ended.reward = episode.number, end, episode.next_step + len(steps), reward
+    ended.costs.extend(costs)
+    return event
 
 
 def end_episode(
@@ -190,7 +188,7 @@ def action_at(record: AgentRecord, episode: Episode, step: int, state: int) -> t
     """What to play; of the fallback policy while the agent is paused and has one."""
     if record.paused and record.definition.fallback is not None:
         return int(record.definition.fallback[step, state]), True
-    return int(episode.policy[step, state]), False
+    return episode.policy.item(step, state), False
 
 
 # --- reporting
@@ -208,19 +206,18 @@ def report(
     else:
         check_step(record, step)
     if step < episode.next_step:
-        seen = events_pb2.TransitionObserved()
-        observe(seen, record, episode, step, transition)
-        refuse_conflict(record, episode, seen, transition.terminal)
+        refuse_conflict(record, episode, observe(record, step, transition), transition.terminal)
         return [], Reported(episode, step, True, not episode.is_open)
     if not episode.is_open:
         raise closed(episode)
     refuse_gap(episode, step)
-    event = events_pb2.Event(time_micros=now_micros)
-    seen = event.transition_observed
-    observe(seen, record, episode, step, transition)
-    refuse_jump(record, seen, episode.transitions[-1] if episode.transitions else None)
+    seen = observe(record, step, transition)
+    refuse_jump(record, seen, episode.transitions[-1] if step else None)
+    overridden = is_overridden(episode, seen)
+    event = step_event(now_micros, episode.number, seen, overridden and episode.is_apart)
+    record.foresee(Observation(event, episode.number, (seen,), overridden))
     done = transition.terminal or step == record.definition.spec.horizon - 1
-    events = [event, ending(episode, COMPLETED, now_micros, [seen])] if done else [event]
+    events = [event, ending(episode, COMPLETED, now_micros, (seen,))] if done else [event]
     return events, Reported(episode, step, False, done)
 
 
@@ -235,66 +232,58 @@ def report_all(
     duplicates = min(episode.next_step, len(transitions))
     if len(transitions) > duplicates and not episode.is_open:
         raise closed(episode)
-    event = events_pb2.Event(time_micros=now_micros)
-    fresh = event.trajectory_observed.steps
     before = episode.transitions[-1] if episode.transitions else None
+    fresh = list[Transition]()
     for step, transition in enumerate(transitions):
-        place = _place(step)
-        seen = events_pb2.TransitionObserved() if step < duplicates else fresh.add()
-        observe(seen, record, episode, step, transition, place)
+        seen = observe(record, step, transition, "transitions[{}]")
         if step < duplicates:
             refuse_conflict(record, episode, seen, transition.terminal)
             continue
         if transition.terminal and step < len(transitions) - 1:
-            raise InvalidArgumentError(f"{place}.terminal", "is set, but more transitions follow")
-        refuse_jump(record, seen, before, place)
+            raise InvalidArgumentError(f"transitions[{step}].terminal", "is set, but more transitions follow")
+        refuse_jump(record, seen, before, "transitions[{}]")
+        fresh.append(seen)
         before = seen
     if not fresh:
         return [], duplicates, not episode.is_open
+    overridden = sum([is_overridden(episode, seen) for seen in fresh])
+    event = trajectory_event(now_micros, episode.number, fresh, overridden if episode.is_apart else 0)
+    record.foresee(Observation(event, episode.number, fresh, overridden))
     done = transitions[-1].terminal or len(transitions) == horizon
     events = [event, ending(episode, COMPLETED, now_micros, fresh)] if done else [event]
     return events, duplicates, done
 
 
-@lru_cache(MOST_MOVES)
-def _place(step: int) -> str:
-    return f"transitions[{step}]"
+def observe(record: AgentRecord, step: int, transition: control_pb2.Transition, place: str = "transition") -> Transition:
+    """How `transition` will be stored: checked, and with the known signals where they were left out.
 
-
-def observe(
-    seen: events_pb2.TransitionObserved,
-    record: AgentRecord,
-    episode: Episode,
-    step: int,
-    transition: control_pb2.Transition,
-    place: str = "transition",
-) -> None:
-    """Write into `seen` how `transition` will be stored: checked, and with the known signals where they were left out."""
+    `place` is where it stands in the request, with the step to be put in.
+    """
     definition = record.definition
     state, action, next_state = transition.state, transition.action, transition.next_state
     move = (step if definition.varies_by_step else 0, state, action, next_state)
-    known = definition.moves.get(move) or checked_move(record, move, place)
-    reward, costs = known
+    reward, costs = known = definition.moves.get(move) or checked_move(record, move, place.format(step))
     if transition.HasField("reward"):
         reward = transition.reward
-        check_signal(f"{place}.reward", reward)
+        check_signal(f"{place.format(step)}.reward", reward)
     elif definition.learns_reward:
-        raise InvalidArgumentError(f"{place}.reward", "is missing, and this agent learns its reward")
+        raise InvalidArgumentError(f"{place.format(step)}.reward", "is missing, and this agent learns its reward")
     if transition.costs:
-        costs = list(transition.costs)
+        costs = tuple(transition.costs)
         if len(costs) != len(known[1]):
             wanted = f"must be {len(known[1])}, one for each constraint (are {len(costs)})"
-            raise InvalidArgumentError(f"{place}.costs", wanted)
+            raise InvalidArgumentError(f"{place.format(step)}.costs", wanted)
         for i, cost in enumerate(costs):
-            check_signal(f"{place}.costs[{i}]", cost)
+            check_signal(f"{place.format(step)}.costs[{i}]", cost)
     elif definition.learns_costs:
-        raise InvalidArgumentError(f"{place}.costs", "are missing, and this agent learns its costs")
-    seen.episode, seen.step = episode.number, step
-    seen.state, seen.action, seen.next_state = state, action, next_state
-    seen.reward = reward
-    seen.costs.extend(costs)
-    if episode.is_apart and episode.policy[step, state] != action:
-        seen.overridden = True
+        raise InvalidArgumentError(f"{place.format(step)}.costs", "are missing, and this agent learns its costs")
+    return Transition(step, state, action, next_state, reward, costs)
+
+
+def is_overridden(episode: Episode, seen: Transition) -> bool:
+    """Whether another action was executed than proposed."""
+    proposed: int = episode.policy.item(seen.step, seen.state)
+    return proposed != seen.action
 
 
 def checked_move(record: AgentRecord, move: Move, place: str) -> KnownSignals:
@@ -313,7 +302,7 @@ def checked_move(record: AgentRecord, move: Move, place: str) -> KnownSignals:
     reward, *costs = spec.signals[:, step % spec.signals.shape[1], state, action].tolist()
     if len(definition.moves) >= MOST_MOVES:
         definition.moves.clear()
-    known = definition.moves[move] = reward, costs
+    known = definition.moves[move] = reward, tuple(costs)
     return known
 
 
@@ -365,7 +354,7 @@ def check_step(record: AgentRecord, step: int) -> None:
 
 
 def check_first_state(record: AgentRecord, state: int) -> None:
-    if record.definition.spec.initial_distribution[state] == 0:
+    if state not in record.definition.first_states:
         raise InvalidArgumentError("state", f"episodes of this agent do not begin in state {state}", "NOT_AN_INITIAL_STATE")
 
 
@@ -378,27 +367,24 @@ def refuse_gap(episode: Episode, step: int) -> None:
         )
 
 
-def refuse_jump(
-    record: AgentRecord,
-    seen: events_pb2.TransitionObserved,
-    before: events_pb2.TransitionObserved | None,
-    place: str = "transition",
-) -> None:
+def refuse_jump(record: AgentRecord, seen: Transition, before: Transition | None, place: str = "transition") -> None:
     """A step begins where the one before led; the first one where episodes begin."""
     if before is not None and before.next_state != seen.state:
         raise InvalidArgumentError(
-            f"{place}.state",
+            f"{place.format(seen.step)}.state",
             f"must be {before.next_state}, where the step before led (is {seen.state})",
             "STATE_MISMATCH",
             expected_state=before.next_state,
         )
-    if before is None and record.definition.spec.initial_distribution[seen.state] == 0:
+    if before is None and seen.state not in record.definition.first_states:
         raise InvalidArgumentError(
-            f"{place}.state", f"episodes of this agent do not begin in state {seen.state}", "NOT_AN_INITIAL_STATE"
+            f"{place.format(seen.step)}.state",
+            f"episodes of this agent do not begin in state {seen.state}",
+            "NOT_AN_INITIAL_STATE",
         )
 
 
-def refuse_conflict(record: AgentRecord, episode: Episode, seen: events_pb2.TransitionObserved, terminal: bool) -> None:
+def refuse_conflict(record: AgentRecord, episode: Episode, seen: Transition, terminal: bool) -> None:
     """The same step again must be the same in every field."""
     last = seen.step == episode.next_step - 1
     ended_here = last and episode.end == COMPLETED

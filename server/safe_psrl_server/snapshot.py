@@ -8,7 +8,8 @@ from safe_psrl.errors import TransitionError
 from safe_psrl.learner import check_transition
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agent_record import SNAPSHOT_FORMAT, AgentRecord, Episode
-from safe_psrl_server.conversion import pack, transition_from_event
+from safe_psrl_server.conversion import pack
+from safe_psrl_server.observations import write_steps
 from safe_psrl_server.policies import strip
 
 MOST: Final = 2**53  # of anything that is counted or summed: more has never happened, and adding to it must not overflow
@@ -31,9 +32,8 @@ def snapshot_of(record: AgentRecord, *, with_policies: bool = False) -> events_p
     snapshot.totals.CopyFrom(record.totals)
     snapshot.paused, snapshot.pause_reason = record.paused, record.pause_reason
     for episode in record.episodes.values():
-        kept = snapshot.episodes.add(
-            started=episode.started, transitions=episode.transitions, end=episode.end, active_micros=episode.active_micros
-        )
+        kept = snapshot.episodes.add(started=episode.started, end=episode.end, active_micros=episode.active_micros)
+        write_steps(kept, episode.transitions)
         if not with_policies:
             strip(kept.started)
     return snapshot
@@ -101,10 +101,10 @@ def _refuse_nonsense_in(episode: Episode, record: AgentRecord) -> None:
     _require(bool(((policy >= 0) & (policy < spec.num_actions)).all()), "its policy plays actions that there are not")
     _require(episode.end in events_pb2.EpisodeEnd.values(), "it ended in an unknown way")
     _require(not (episode.is_open and episode.next_step >= spec.horizon), "it is open after its last step")
-    for step, transition in enumerate(episode.transitions):
-        _require((transition.episode, transition.step) == (episode.number, step), f"step {step} is out of place")
-        _require(len(transition.costs) == spec.num_constraints, f"step {step} has not one cost for each constraint")
-        check_transition(spec, transition_from_event(transition))
+    for transition in episode.transitions:
+        costs = len(transition.costs)
+        _require(costs == spec.num_constraints, f"step {transition.step} has not one cost for each constraint")
+        check_transition(spec, transition)
 
 
 def _require(holds: bool, otherwise: str) -> None:

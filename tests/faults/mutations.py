@@ -158,7 +158,7 @@ MUTATIONS: Final = (
     Mutation(
         "a snapshot lacks the steps of episodes",
         "Restarted",
-        [Edit(f"{SERVER}/snapshot.py", "transitions=episode.transitions, end=", "transitions=[], end=")],
+        [Edit(f"{SERVER}/snapshot.py", "write_steps(kept, episode.transitions)", "write_steps(kept, [])")],
     ),
     Mutation(
         "a repeated step is applied again",
@@ -167,7 +167,7 @@ MUTATIONS: Final = (
             Edit(
                 f"{SERVER}/decisions.py",
                 "        return [], Reported(episode, step, True, not episode.is_open)",
-                "        again = events_pb2.Event(time_micros=now_micros, transition_observed=seen)\n"
+                "        again = step_event(now_micros, episode.number, observe(record, step, transition), False)\n"
                 "        return [again], Reported(episode, step, True, not episode.is_open)",
             )
         ],

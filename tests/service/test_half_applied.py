@@ -1,24 +1,26 @@
 """What is stored but could not be applied, for want of memory say, is read again: never half of it served."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from safe_psrl.learner import Transition
 from safe_psrl_proto.v1 import control_pb2, model_pb2
-from safe_psrl_server import agent_record
+from safe_psrl_server.agent_record import Episode
 from safe_psrl_server.errors import UnavailableError
 
 
 def fail_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory runs out in the midst of applying a transition, and is there again after that."""
-    make = agent_record.Transition
+    add = Episode.add
 
-    def fail(*_fields: object) -> Any:
-        monkeypatch.setattr(agent_record, "Transition", make)
+    def fail(episode: Episode, steps: Sequence[Transition], time_micros: int) -> None:
+        monkeypatch.setattr(Episode, "add", add)
+        add(episode, steps, time_micros)
         raise MemoryError
 
-    monkeypatch.setattr(agent_record, "Transition", fail)
+    monkeypatch.setattr(Episode, "add", fail)
 
 
 async def test_a_transition_that_could_not_be_applied_is_read_again(

@@ -17,6 +17,7 @@ from safe_psrl_server import decisions
 from safe_psrl_server.agent_record import AgentRecord
 from safe_psrl_server.conversion import cmdp_to_message, completed
 from safe_psrl_server.embedded import EmbeddedServer
+from safe_psrl_server.observations import read
 from safe_psrl_server.store.memory import MemoryStore
 
 HORIZON, STATES, ACTIONS = 4, 3, 2
@@ -131,7 +132,7 @@ async def test_an_episode_that_is_reported_at_once_is_three_events(bench: Any, m
     stored = [events_pb2.Event.FromString(event) for event in (await bench.store.load("a")).events]
     kinds = ["agent_created", "episode_started", "trajectory_observed", "episode_ended"]
     assert [event.WhichOneof("kind") for event in stored] == kinds
-    assert [seen.step for seen in stored[2].trajectory_observed.steps] == list(range(50))
+    assert [step.step for step in read(stored[2]).steps] == list(range(50))
     assert bench.host.record("a").version == 4
 
 

@@ -282,23 +282,63 @@ Global___TransitionObserved: _TypeAlias = TransitionObserved  # noqa: Y015
 
 @_typing.final
 class TrajectoryObserved(_message.Message):
-    """Several steps of an episode were reported at once."""
+    """Several steps of an episode were reported at once. Each begins where the one before led."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STEPS_FIELD_NUMBER: _builtins.int
+    EPISODE_FIELD_NUMBER: _builtins.int
+    FIRST_STEP_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ACTIONS_FIELD_NUMBER: _builtins.int
+    NEXT_STATES_FIELD_NUMBER: _builtins.int
+    REWARDS_FIELD_NUMBER: _builtins.int
+    COSTS_FIELD_NUMBER: _builtins.int
+    OVERRIDDEN_FIELD_NUMBER: _builtins.int
+    episode: _builtins.int
+    """Of an open episode."""
+    first_step: _builtins.int
+    """The next one of that episode."""
+    state: _builtins.int
+    """Where it began."""
+    overridden: _builtins.int
+    """How many actions were not the proposed ones. Only where the policy is stored apart; elsewhere the policy tells."""
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransitionObserved]:
-        """One after the other, the first of them the next one of the episode."""
+        """As some older stores have it: in place of everything below."""
+
+    @_builtins.property
+    def actions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Per step: what was executed."""
+
+    @_builtins.property
+    def next_states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Per step: where it led."""
+
+    @_builtins.property
+    def rewards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per step: from 0 to 1."""
+
+    @_builtins.property
+    def costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per step and constraint, step by step: from 0 to 1."""
 
     def __init__(
         self,
         *,
         steps: _abc.Iterable[Global___TransitionObserved] | None = ...,
+        episode: _builtins.int = ...,
+        first_step: _builtins.int = ...,
+        state: _builtins.int = ...,
+        actions: _abc.Iterable[_builtins.int] | None = ...,
+        next_states: _abc.Iterable[_builtins.int] | None = ...,
+        rewards: _abc.Iterable[_builtins.float] | None = ...,
+        costs: _abc.Iterable[_builtins.float] | None = ...,
+        overridden: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "costs", b"costs", "episode", b"episode", "first_step", b"first_step", "next_states", b"next_states", "overridden", b"overridden", "rewards", b"rewards", "state", b"state", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
