@@ -47,6 +47,7 @@ from safe_psrl_server.store import (
     StreamHead,
     VersionConflictError,
 )
+from safe_psrl_server.store.appends import when_over
 from safe_psrl_server.turns import Turns
 
 PLANNED_BY = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__version__}"
@@ -309,8 +310,7 @@ class AgentHost:
             agent.turns.give()
             return given(reply)
 
-        def finish(appended: "asyncio.Future[int]") -> None:
-            error = appended.exception()
+        def finish(error: BaseException | None) -> None:
             if isinstance(error, VersionConflictError):
                 promise.follow(self._in_background(self._decide_again(agent, decide, may_create)))
                 return
@@ -331,7 +331,7 @@ class AgentHost:
             agent.turns.give()
             raise
         promise: Promise[Reply] = self._promises.make()
-        asyncio.ensure_future(appended).add_done_callback(finish)
+        when_over(appended, finish)
         return promise.future
 
     def _promised(self, work: "asyncio.Task[Reply]") -> "asyncio.Future[Reply]":

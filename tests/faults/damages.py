@@ -150,15 +150,15 @@ def tear_log(chosen: random.Random, directory: Path) -> None:
 def change_events(chosen: random.Random, directory: Path) -> None:
     """A bit of the last number in each event that no snapshot holds; the database is as sound as before."""
     place = -chosen.randrange(3, 7)
-    for table in ("events", "journal"):
-        newest = f"SELECT coalesce(max(version), 0) FROM snapshots WHERE snapshots.agent = {table}.agent"  # noqa: S608  # ours
-        _change_rows(directory, table, f"version > ({newest})", place)
+    newest = "SELECT coalesce(max(version), 0) FROM snapshots WHERE snapshots.agent = events.agent"
+    _change_rows(directory, "events", "agent, version", "payload", f"version > ({newest})", place)
+    _change_rows(directory, "journal", "number", "payloads", "true", place)  # of the last event of each commit
 
 
 def change_newest_snapshot(chosen: random.Random, directory: Path) -> None:
     """Of each agent, a bit near its end. The older one and the events after it must be enough."""
     newest = "SELECT max(version) FROM snapshots AS others WHERE others.agent = snapshots.agent"
-    _change_rows(directory, "snapshots", f"version = ({newest})", -chosen.randrange(14, 18))
+    _change_rows(directory, "snapshots", "agent, version", "payload", f"version = ({newest})", -chosen.randrange(14, 18))
 
 
 DAMAGES: tuple[Damage, ...] = (tear_log, change_events, flip, change_newest_snapshot, cut, lose)
@@ -175,16 +175,17 @@ def changed(
     path.write_bytes(content)
 
 
-def _change_rows(directory: Path, table: str, where: str, place: int) -> None:
+def _change_rows(directory: Path, table: str, key: str, column: str, where: str, place: int) -> None:
     with closing(sqlite3.connect(directory / DATABASE)) as database:
-        rows = database.execute(f"SELECT agent, version, payload FROM {table} WHERE {where}").fetchall()  # noqa: S608  # ours
-        for agent, version, payload in rows:
-            content = bytearray(payload)
+        rows = database.execute(f"SELECT {column}, {key} FROM {table} WHERE {where}").fetchall()  # noqa: S608  # ours
+        for data, *found in rows:
+            content = bytearray(data)
             if len(content) > -place:
                 content[place] ^= 1
+            marks = ", ".join("?" * len(found))
             database.execute(
-                f"UPDATE {table} SET payload = ? WHERE agent = ? AND version = ?",  # noqa: S608  # ours
-                (bytes(content), agent, version),
+                f"UPDATE {table} SET {column} = ? WHERE ({key}) = ({marks})",  # noqa: S608  # ours
+                (bytes(content), *found),
             )
         database.commit()
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

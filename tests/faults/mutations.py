@@ -72,11 +72,11 @@ MUTATIONS: Final = (
         [
             Edit(
                 f"{SERVER}/store/sqlite.py",
-                "        self._submit(_Append(agent, expected_version, events, policies, dropped, future))\n",
-                "        late = self._loop.create_future()\n"
-                "        self._submit(_Append(agent, expected_version, events, policies, dropped, late))\n"
-                "        late.add_done_callback(lambda done: done.exception())\n"
-                "        future.set_result(expected_version + len(events))\n",
+                "        self._submit(entry)\n        return entry\n",
+                "        self._submit(entry)\n"
+                "        early = Append(agent, expected_version, events, policies, dropped)\n"
+                "        early.settle(expected_version + len(events))\n"
+                "        return early\n",
             )
         ],
         rounds=3,

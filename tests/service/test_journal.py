@@ -31,6 +31,7 @@ async def data(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 def in_journal(store: SqliteStore) -> int:
+    """Commits that are not filed, of an event each."""
     (count,) = store._writing.execute("SELECT count(*) FROM journal").fetchone()
     assert count == len(store._journal)
     return int(count)
@@ -82,7 +83,7 @@ async def test_a_long_journal_is_filed_without_being_read(data: SqliteStore) -> 
     await data.append("c", 0, [b"x"] * LONG)
     version = LONG
     async with asyncio.timeout(20):
-        while in_journal(data) >= LONG:
+        while len(data._journal) >= LONG:
             version = await data.append("c", version, [b"y"])
     assert (await data.load("c")).version == version
 
@@ -103,16 +104,17 @@ async def test_what_a_crash_left_in_the_journal_is_there(tmp_path: Path, data: S
 @pytest.mark.parametrize(
     "damage",
     [
-        "DELETE FROM journal",
-        "DELETE FROM journal WHERE agent = 'b' AND version = 3",
-        "DELETE FROM journal WHERE agent = 'a' AND version = 2",
-        "UPDATE journal SET agent = 'c' WHERE agent = 'b' AND version = 3",
-        "UPDATE journal SET agent = x'61' WHERE agent = 'a'",
-        "UPDATE journal SET version = version + 1 WHERE agent = 'a'",
-        "UPDATE journal SET link = x'00' WHERE agent = 'b'",
-        "UPDATE journal SET place = 99 WHERE agent = 'a' AND version = 2",
-        "INSERT INTO journal SELECT place + 50, agent, version, payload, link FROM journal",
-        "UPDATE commits SET journal = x''",
+        "DELETE FROM journal WHERE number = 4",
+        "UPDATE journal SET number = 99 WHERE number = 4",
+        "UPDATE journal SET entries = replace(entries, 'b', 'c') WHERE number = 5",
+        "UPDATE journal SET entries = CAST('text' AS TEXT) WHERE number = 4",
+        "UPDATE journal SET entries = x'' WHERE number = 6",
+        "UPDATE journal SET digest = x'00' WHERE number = 5",
+        "UPDATE journal SET payloads = payloads || x'00' WHERE number = 6",
+        "UPDATE journal SET payloads = x'' WHERE number = 6",
+        "INSERT INTO journal SELECT number + 4, entries, payloads, digest FROM journal",
+        "UPDATE commits SET number = 1",
+        "UPDATE commits SET number = 4",
     ],
 )
 async def test_a_journal_that_lost_something_is_not_opened(tmp_path: Path, data: SqliteStore, damage: str) -> None:
@@ -123,6 +125,29 @@ async def test_a_journal_that_lost_something_is_not_opened(tmp_path: Path, data:
     db.close()
     with pytest.raises(StoreError, match=r"is damaged \(the journal is not what was written\): restore it from a backup"):
         await SqliteStore(directory).open()
+
+
+@pytest.mark.parametrize("damage", ["DELETE FROM journal", "DELETE FROM journal WHERE number = 7"])
+async def test_the_end_of_a_journal_is_missed(tmp_path: Path, data: SqliteStore, damage: str) -> None:
+    """As if the last commits had never been; but they were counted elsewhere, too."""
+    directory = crashed(data, tmp_path / "again")
+    with sqlite3.connect(directory / FILE) as db:
+        assert db.execute(damage).rowcount
+    db.close()
+    with pytest.raises(StoreError, match=r"commits behind what was acknowledged"):
+        await SqliteStore(directory).open()
+
+
+async def test_a_commit_of_many_agents_is_filed_by_few_statements(data: SqliteStore) -> None:
+    """Whatever their number: those that fill no statement of many rows are entered, too."""
+    for count in (1, 15, 16, 17, 255, 256, 257, 300, 1023):
+        await asyncio.gather(*(data.append(f"{count}-{agent}", 0, [b"x", b"y"]) for agent in range(count)))
+        assert (await data.load(f"{count}-{count - 1}")).events == [b"x", b"y"]
+        assert in_journal(data) == 0
+        heads = await data.heads()
+        assert {name: head.version for name, head in heads.items() if name.startswith(f"{count}-")} == {
+            f"{count}-{agent}": 2 for agent in range(count)
+        }
 
 
 async def test_a_disk_without_room_to_file_is_no_damage(
@@ -148,7 +173,7 @@ async def test_an_event_that_was_changed_in_the_journal_is_its_agents_damage(tmp
     """The chain of checksums finds it; the others go on."""
     directory = crashed(data, tmp_path / "again")
     with sqlite3.connect(directory / FILE) as db:
-        db.execute("UPDATE journal SET payload = x'00' WHERE agent = 'a' AND version = 2")
+        assert db.execute("UPDATE journal SET payloads = CAST(replace(payloads, 'a', 'b') AS BLOB) WHERE number = 4").rowcount
     db.close()
     again = SqliteStore(directory)
     await again.open()
@@ -160,23 +185,41 @@ async def test_an_event_that_was_changed_in_the_journal_is_its_agents_damage(tmp
         await again.close()
 
 
-async def test_a_store_of_before_the_journal_is_brought_up(tmp_path: Path, data: SqliteStore) -> None:
-    """With its events where they are filed, and none in a journal."""
+@pytest.mark.parametrize("schema", [2, 3])
+async def test_an_older_store_is_brought_up(tmp_path: Path, data: SqliteStore, schema: int) -> None:
+    """One that had no journal; and one whose journal had a row for each event, some of them not filed."""
     rows = [(agent, *row) for agent in ("a", "b") for row in enumerate((await data.load(agent)).events, 1)]
     links = data._writing.execute("SELECT link FROM events ORDER BY agent, version").fetchall()
     heads = data._writing.execute("SELECT agent, version, link FROM streams").fetchall()
+    whole = [(*row, *link) for row, link in zip(rows, links, strict=True)]
+    filed = whole if schema == 2 else [row for row in whole if row[1] == 1]
     old = tmp_path / "old"
     old.mkdir()
     db = sqlite3.connect(old / FILE)
-    db.executescript(f"{MIGRATIONS[0]} {MIGRATIONS[1]} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 2;")
-    db.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", [(*row, *link) for row, link in zip(rows, links, strict=True)])
-    db.executemany("INSERT INTO streams VALUES (?, ?, ?)", heads)
+    db.executescript("".join(MIGRATIONS[:schema]))
+    db.executescript(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {schema};")
+    db.execute("UPDATE commits SET number = 7")
+    db.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", filed)
+    if schema == 2:
+        db.executemany("INSERT INTO streams VALUES (?, ?, ?)", heads)
+    else:
+        db.executemany("INSERT INTO streams VALUES (?, ?, ?)", [(agent, 1, link) for agent, _, _, link in filed])
+        waiting = [row for row in whole if row[1] > 1]
+        db.executemany("INSERT INTO journal (agent, version, payload, link) VALUES (?, ?, ?, ?)", waiting)
     db.commit()
     db.close()
+    (old / "commits").write_text("7\n")
     again = SqliteStore(old)
     await again.open()
     try:
         assert (await again.load("a")).events == [b"filed", b"a1", b"a2"]
         assert await again.append("a", 3, [b"more"]) == 4
+        assert (await again.load("b")).events == [b"filed", b"b1", b"b2"]
+    finally:
+        await again.close()
+    again = SqliteStore(old)
+    await again.open()
+    try:
+        assert (await again.load("a")).version == 4
     finally:
         await again.close()

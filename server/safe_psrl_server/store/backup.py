@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from safe_psrl_server.folding import folded
 from safe_psrl_server.store.interface import DamagedStreamError, StoreError
+from safe_psrl_server.store.journal import count_commits
 from safe_psrl_server.store.sqlite import FILE, SqliteStore
 from safe_psrl_server.store.witness import CommitWitness
 
@@ -58,13 +59,13 @@ def _copy_database(source: Path, destination: Path) -> int:
     writing = sqlite3.connect(destination)
     try:
         reading.backup(writing)
-        row = writing.execute("SELECT number FROM commits").fetchone()
+        commits = count_commits(writing)
     finally:
         writing.close()
         reading.close()
-    if row is None or not isinstance(row[0], int):
+    if commits is None:
         raise StoreError(f"{source} has no count of commits")
-    return row[0]
+    return commits
 
 
 def _note(path: Path, commits: int) -> None:

@@ -52,6 +52,18 @@ MIGRATIONS: Final = (
     );
     ALTER TABLE commits ADD COLUMN journal BLOB NOT NULL DEFAULT x'';
     """,
+    """
+    INSERT INTO events SELECT agent, version, payload, link FROM journal ORDER BY agent, version;
+    INSERT OR REPLACE INTO streams SELECT agent, max(version), link FROM journal GROUP BY agent;
+    DROP TABLE journal;
+    ALTER TABLE commits DROP COLUMN journal;
+    CREATE TABLE journal (
+        number INTEGER PRIMARY KEY,
+        entries BLOB NOT NULL,
+        payloads BLOB NOT NULL,
+        digest BLOB NOT NULL
+    );
+    """,
 )
 
 

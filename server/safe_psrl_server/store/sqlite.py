@@ -19,7 +19,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
 
-from safe_psrl_server.store.chain import BEGINNING, Link, chained, followed, is_whole, snapshot_digest, transplanted
+from safe_psrl_server.store.appends import Append
+from safe_psrl_server.store.chain import BEGINNING, Link, followed, is_whole, next_link, snapshot_digest, transplanted
 from safe_psrl_server.store.interface import (
     NO_POLICIES,
     DamagedStreamError,
@@ -31,7 +32,7 @@ from safe_psrl_server.store.interface import (
     StreamHead,
     VersionConflictError,
 )
-from safe_psrl_server.store.journal import LONG, Journal, JournalDamagedError, StoredRow
+from safe_psrl_server.store.journal import LONG, Journal, JournalDamagedError, StoredRow, count_commits
 from safe_psrl_server.store.lock import DirectoryLock
 from safe_psrl_server.store.schema import migrate
 from safe_psrl_server.store.witness import CommitWitness
@@ -56,17 +57,6 @@ Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], object]  # runs inside the group's transaction
 
 
-class _Append(NamedTuple):
-    """Events for the end of a stream."""
-
-    agent: str
-    expected_version: int
-    events: Sequence[bytes]
-    policies: Mapping[int, bytes]  # that come with them
-    dropped: Collection[int]  # episodes whose policies go
-    future: "asyncio.Future[int]"
-
-
 class _Other(NamedTuple):
     """Anything else that is written."""
 
@@ -75,7 +65,7 @@ class _Other(NamedTuple):
     future: "asyncio.Future[Any]"
 
 
-_Entry = _Append | _Other
+_Entry = Append | _Other
 
 
 @dataclass(eq=False)
@@ -173,10 +163,10 @@ class SqliteStore:
         events: Sequence[bytes],
         policies: Mapping[int, bytes] = NO_POLICIES,
         dropped: Collection[int] = (),
-    ) -> "asyncio.Future[int]":
-        future: asyncio.Future[int] = self._loop.create_future()
-        self._submit(_Append(agent, expected_version, events, policies, dropped, future))
-        return future
+    ) -> Append:
+        entry = Append(agent, expected_version, events, policies, dropped)
+        self._submit(entry)
+        return entry
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
         await self._other(lambda db: _save_snapshot(db, agent, version, snapshot))
@@ -190,7 +180,7 @@ class SqliteStore:
             db.execute("INSERT INTO streams (agent, version, link) VALUES (?, ?, ?)", (agent, *start))
             if stream.snapshot is not None:
                 _insert_snapshot(db, agent, start, stream.snapshot)
-            self._journal.enter([(agent, *row) for row in rows])
+            self._journal.file([(agent, *row) for row in rows])
             _insert_policies(db, agent, stream.version, stream.policies)
             self._heads[agent] = Link(rows[-1].version, rows[-1].link) if rows else start
 
@@ -231,7 +221,7 @@ class SqliteStore:
 
     def _submit(self, entry: _Entry) -> None:
         if self._failure.done():
-            entry.future.set_exception(self._failure.result())
+            _resolve([entry], [self._failure.result()])
             return
         self._waiting.append(entry)
         if not self._is_busy:
@@ -265,7 +255,7 @@ class SqliteStore:
         if not entries:
             return
         group = _Group(entries)
-        if all(isinstance(entry, _Append) for entry in entries):
+        if all(isinstance(entry, Append) for entry in entries):
             try:
                 self._enter(group)
                 if len(entries) == 1 and self._usual_seconds <= FAST_COMMIT:
@@ -301,15 +291,15 @@ class SqliteStore:
             return
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         try:
-            row = db.execute("SELECT number FROM commits").fetchone()
+            commits = count_commits(db)
         except UNREADABLE as error:
             if "no such table" not in str(error):
                 return  # `_connect` says what is wrong
-            row = (0,)  # new, or all of it was in the log
+            commits = 0  # new, or all of it was in the log
         finally:
             db.close()
-        if row is not None and isinstance(row[0], int):
-            self._witness.check(row[0])
+        if commits is not None:
+            self._witness.check(commits)
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self._directory / FILE, isolation_level=None, check_same_thread=False)
@@ -333,10 +323,10 @@ class SqliteStore:
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA busy_timeout = 5000")
         migrate(db)
-        row = db.execute("SELECT number FROM commits").fetchone()
-        if row is None or not isinstance(row[0], int):
+        commits = count_commits(db)
+        if commits is None:
             raise self._damaged("no count of commits")
-        self._witness.check(row[0])
+        self._witness.check(commits)
 
     def _filed_journal(self) -> Journal:
         journal = Journal(self._writing)
@@ -386,41 +376,46 @@ class SqliteStore:
         Appends are entered on the loop: they are work for the processor alone, and threads that both need the interpreter
         stop each other at every row. Snapshots, which may be large, are entered in the thread.
         """
-        db, rows = self._writing, list[StoredRow]()
+        db, rows, is_filed = self._writing, list[StoredRow](), False
         db.execute("BEGIN IMMEDIATE")
         for entry in group.entries:
             try:
-                if isinstance(entry, _Append):
+                if isinstance(entry, Append):
                     group.results.append(self._chain(db, entry, rows))
                     group.events += len(entry.events)
                 else:
-                    self._journal.enter(rows)
+                    self._journal.file(rows)
                     rows.clear()
-                    self._journal.file()
+                    is_filed = True
                     group.results.append(entry.work(db))
                     group.events += entry.events
             except (VersionConflictError, DamagedStreamError) as error:
                 group.results.append(error)
-        self._journal.enter(rows)
-        number = "UPDATE commits SET number = number + 1, journal = ? RETURNING number"
-        (group.number,) = db.execute(number, (self._journal.digest,)).fetchone()
-        group.unfiled = len(self._journal)
+        if is_filed:
+            self._journal.file(rows)
+            self._journal.count_filed()
+        else:
+            self._journal.enter(rows)
+        group.number, group.unfiled = self._journal.commits, len(self._journal)
         group.is_entered = True
 
-    def _chain(self, db: sqlite3.Connection, entry: _Append, rows: list[StoredRow]) -> int:
+    def _chain(self, db: sqlite3.Connection, entry: Append, rows: list[StoredRow]) -> int:
         """Add the rows of `entry` to `rows`; the version that the stream will have."""
-        head = self._head(db, entry.agent)
-        if head.version != entry.expected_version:
-            raise VersionConflictError(entry.agent, entry.expected_version, head.version)
-        if entry.events:
-            chain = chained(head, entry.events)
-            rows += [(entry.agent, *row) for row in chain]
-            self._heads[entry.agent] = head = Link(chain[-1].version, chain[-1].link)
+        agent = entry.agent
+        head = version, link = self._head(db, agent)
+        if version != entry.expected_version:
+            raise VersionConflictError(agent, entry.expected_version, version)
+        for payload in entry.events:
+            version += 1
+            link = next_link(link, version, payload)
+            rows.append((agent, version, payload, link))
+        if version != head.version:
+            self._heads[agent] = Link(version, link)
             if entry.dropped:
-                _drop_policies(db, entry.agent, entry.dropped)
+                _drop_policies(db, agent, entry.dropped)
             if entry.policies:
-                _insert_policies(db, entry.agent, head.version, entry.policies)
-        return head.version
+                _insert_policies(db, agent, version, entry.policies)
+        return version
 
     def _fail(self, group: "_Group", error: Exception) -> None:
         failure = StoreFailedError(f"a commit to {self._directory} failed: {error}")
@@ -437,13 +432,14 @@ def _one_line(error: object) -> str:
 
 def _resolve(group: Sequence[_Entry], results: Sequence[object]) -> None:
     for entry, result in zip(group, results, strict=True):
-        future: asyncio.Future[Any] = entry.future
-        if future.done():  # its caller has gone away
+        if isinstance(entry, Append):
+            entry.settle(result)  # type: ignore[arg-type]  # a version, or why not
+        elif entry.future.done():  # its caller has gone away
             continue
-        if isinstance(result, Exception):
-            future.set_exception(result)
+        elif isinstance(result, Exception):
+            entry.future.set_exception(result)
         else:
-            future.set_result(result)
+            entry.future.set_result(result)
 
 
 def _load(db: sqlite3.Connection, agent: str) -> StoredStream:
