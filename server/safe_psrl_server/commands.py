@@ -4,6 +4,7 @@ Free of gRPC, so that it can be tested and embedded without it.
 """
 
 import re
+from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -47,7 +48,7 @@ class AgentCommands:
     async def start_episode(self, request: control_pb2.StartEpisodeRequest) -> events_pb2.EpisodeStarted:
         return await self.begin_start(request)
 
-    def begin_start(self, request: control_pb2.StartEpisodeRequest) -> Awaitable[events_pb2.EpisodeStarted]:
+    def begin_start(self, request: control_pb2.StartEpisodeRequest) -> "Future[events_pb2.EpisodeStarted]":
         def decide(record: AgentRecord) -> "Decided[events_pb2.EpisodeStarted]":
             repeated = decisions.repeated_start(record, request)
             if repeated is not None:
@@ -87,7 +88,7 @@ class AgentCommands:
 
     def begin_report(
         self, request: "control_pb2.ReportTransitionRequest | control_pb2.StepRequest", *, wants_action: bool
-    ) -> Awaitable[tuple[AgentRecord, Reported]]:
+    ) -> "Future[tuple[AgentRecord, Reported]]":
         """One transition. If the next action is wanted too, a paused agent that may not act refuses at once."""
         if not request.HasField("transition"):
             raise InvalidArgumentError("transition", "is missing")
@@ -105,7 +106,7 @@ class AgentCommands:
     async def report_episode(self, request: control_pb2.ReportEpisodeRequest) -> ReportedEpisode:
         return await self.begin_report_episode(request)
 
-    def begin_report_episode(self, request: control_pb2.ReportEpisodeRequest) -> Awaitable[ReportedEpisode]:
+    def begin_report_episode(self, request: control_pb2.ReportEpisodeRequest) -> "Future[ReportedEpisode]":
         """A trajectory, and the beginning of the next episode if that is asked for: both, or none."""
         following = request.next if request.HasField("next") else None
         if following is not None and following.agent not in {"", request.agent}:

@@ -1,7 +1,8 @@
 """The data plane over gRPC: decode, call, encode."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from safe_psrl_proto.v1 import control_pb2, control_pb2_grpc, events_pb2
@@ -24,10 +25,18 @@ CALLS_OF_AGENTS = {"step", "start_episode", "report_episode"}
 
 
 class _Pending(NamedTuple):
-    """A message of a stream that was decided on, and what will come of it, or of each of its calls; or why it was refused."""
+    """A call of a stream that was decided on, and what will come of it; or why it was refused."""
 
     request: control_pb2.StepStreamRequest
-    outcome: "Awaitable[Any] | list[_Pending] | ServiceError"
+    call: str | None  # which one it is
+    outcome: "asyncio.Future[Any] | ServiceError"
+
+
+class _Batch(NamedTuple):
+    """Calls that share a message."""
+
+    request: control_pb2.StepStreamRequest
+    calls: list[_Pending]
 
 
 class ControlService(control_pb2_grpc.ControlServiceServicer):
@@ -82,7 +91,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
 
         Whoever does not read the replies is not listened to any more once so many calls wait for that.
         """
-        replies: asyncio.Queue[_Pending | None] = asyncio.Queue()
+        replies: asyncio.Queue[_Pending | _Batch | None] = asyncio.Queue()
         unread, room = 0, asyncio.Event()
         room.set()
 
@@ -146,19 +155,20 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         following = start_reply(reported.next, request.next) if reported.next is not None else None
         return control_pb2.ReportEpisodeResponse(duplicates=reported.duplicates, episode_done=reported.done, next=following)
 
-    async def _begin(self, request: control_pb2.StepStreamRequest) -> _Pending:
+    async def _begin(self, request: control_pb2.StepStreamRequest) -> _Pending | _Batch:
         """Decide on a message of a stream; `_finish` waits until that is durable."""
         if not request.HasField("batch"):
             return self._begin_call(request)
         calls = request.batch.calls
         if len(calls) > MOST_CALLS:
-            return _Pending(request, InvalidArgumentError("batch.calls", f"must be at most {MOST_CALLS} (are {len(calls)})"))
+            too_many = InvalidArgumentError("batch.calls", f"must be at most {MOST_CALLS} (are {len(calls)})")
+            return _Pending(request, "batch", too_many)
         begun = list[_Pending]()
         for call in calls:
             begun.append(self._begin_call(call))
             if len(begun) % AT_ONCE == 0:
                 await asyncio.sleep(0)  # others are to be answered, too
-        return _Pending(request, begun)
+        return _Batch(request, begun)
 
     def _begin_call(self, request: control_pb2.StepStreamRequest) -> _Pending:
         call = request.WhichOneof("call")
@@ -169,32 +179,51 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
                 raise InvalidArgumentError("call", "must not be a batch inside a batch")
             caller().check(Role.ACT, getattr(request, call).agent)
             if call == "step":
-                return _Pending(request, self._commands.begin_report(request.step, wants_action=True))
+                return _Pending(request, call, self._commands.begin_report(request.step, wants_action=True))
             if call == "start_episode":
-                return _Pending(request, self._commands.begin_start(request.start_episode))
-            return _Pending(request, self._commands.begin_report_episode(request.report_episode))
+                return _Pending(request, call, self._commands.begin_start(request.start_episode))
+            return _Pending(request, call, self._commands.begin_report_episode(request.report_episode))
         except ServiceError as error:
-            return _Pending(request, error)
+            return _Pending(request, call, error)
 
-    async def _finish(self, pending: _Pending) -> control_pb2.StepStreamResponse:
-        request, outcome = pending
-        reply = control_pb2.StepStreamResponse(tag=request.tag)
-        call = request.WhichOneof("call")
+    async def _finish(self, pending: _Pending | _Batch) -> control_pb2.StepStreamResponse:
+        reply = control_pb2.StepStreamResponse()
+        if isinstance(pending, _Batch):
+            reply.tag = pending.request.tag
+            reply.batch.SetInParent()  # without calls, too
+            replies = reply.batch.replies
+            for one in pending.calls:
+                await _over(one)
+                self._write(replies.add(), one)
+        else:
+            await _over(pending)
+            self._write(reply, pending)
+        return reply
+
+    def _write(self, reply: control_pb2.StepStreamResponse, pending: _Pending) -> None:
+        """What came of a call, which is over."""
+        request, call, outcome = pending
+        reply.tag = request.tag
         try:
             if isinstance(outcome, ServiceError):
                 raise outcome  # one place that makes statuses of a stream
-            if isinstance(outcome, list):
-                reply.batch.replies.extend([await self._finish(one) for one in outcome])
-            elif call == "step":
-                reply.step.CopyFrom(self._stepped(await outcome))
+            if call == "step":
+                reply.step.CopyFrom(self._stepped(outcome.result()))
             elif call == "start_episode":
-                reply.start_episode.CopyFrom(start_reply(await outcome, request.start_episode))
+                reply.start_episode.CopyFrom(start_reply(outcome.result(), request.start_episode))
             else:
-                reply.report_episode.CopyFrom(self._reported(await outcome, request.report_episode))
+                reply.report_episode.CopyFrom(self._reported(outcome.result(), request.report_episode))
         except ServiceError as error:
             agent = getattr(request, call).agent if call in CALLS_OF_AGENTS else ""
             reply.error.CopyFrom(self._refusals.message_status(error, agent))
-        return reply
+
+
+async def _over(pending: _Pending) -> None:
+    """Wait for a call that was begun, however it ends."""
+    outcome = pending.outcome
+    if not isinstance(outcome, ServiceError) and not outcome.done():
+        with suppress(ServiceError):  # it is asked for when the reply is written
+            await outcome
 
 
 def start_reply(

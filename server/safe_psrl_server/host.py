@@ -221,7 +221,7 @@ class AgentHost:
 
     # --- writing
 
-    def decide(self, name: str, decide: Decide[Reply], *, may_create: bool = False) -> Awaitable[Reply]:
+    def decide(self, name: str, decide: Decide[Reply], *, may_create: bool = False) -> "asyncio.Future[Reply]":
         """Append what `decide` makes of the agent's record, then give its reply. The agent must exist, or `may_create`.
 
         Calls on an agent are decided in the order of calling this. Once begun a call is carried out even if the caller goes
