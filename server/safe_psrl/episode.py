@@ -14,7 +14,7 @@ from safe_psrl.planning import Floats, Policy, dot, plan_policy
 from safe_psrl.posterior import draw_kernel
 from safe_psrl.schedule import dual_scale_at, dual_update, pessimism_at, pessimism_ceiling
 from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import POSTERIOR, restart
+from safe_psrl.streams import POSTERIOR, stream_of
 from safe_psrl.support import NextStates
 
 COST_TOLERANCE = 1e-9  # by which a computed cost may exceed its limit and still count as reaching it
@@ -118,8 +118,6 @@ def plan_for_the_worst(
 
 @compiled
 def begin_episode(
-    generator: np.random.Generator,
-    words: NDArray[np.uint64],
     problem: Problem,
     signals: Floats,
     seed: int,
@@ -138,7 +136,7 @@ def begin_episode(
         draft.pessimism[i] = min(epsilon_k, pessimism_ceiling(tau, c0)) if problem.cap_pessimism else epsilon_k
         draft.dual_scale[i] = dual_scale_at(k, horizon, tau, c0)
         weights[1 + i] = -dual[i] / draft.dual_scale[i]
-    draws, satisfied = draw_satisfiable_kernel(generator, words, problem, signals, seed, k, counts, draft)
+    draws, satisfied = draw_satisfiable_kernel(problem, signals, seed, k, counts, draft)
     plan_policy(draft.p, problem.next_states, signals, weights, problem.available, draft.policy, draft.values)
     for i in range(dual.size):
         predicted_cost = dot(problem.initial, draft.values[1 + i])
@@ -148,8 +146,6 @@ def begin_episode(
 
 @compiled
 def draw_satisfiable_kernel(
-    generator: np.random.Generator,
-    words: NDArray[np.uint64],
     problem: Problem,
     signals: Floats,
     seed: int,
@@ -158,10 +154,9 @@ def draw_satisfiable_kernel(
     draft: Draft,
 ) -> tuple[int, bool]:
     """Write p_k; return the number of kernels drawn, and whether the last satisfies c0."""
-    restart(generator, words, seed, k, POSTERIOR)
-    draws, satisfied = 0, False
+    stream, draws, satisfied = stream_of(seed, k, POSTERIOR), 0, False
     while not satisfied and draws < problem.max_draws:
-        draw_kernel(generator, problem.prior, counts, draft.p)
+        draw_kernel(stream, problem.prior, counts, draft.p)
         draws += 1
         satisfied = problem.max_draws == 1 or reaches_satisfiable_costs(problem, signals, draft)
     return draws, satisfied

@@ -26,7 +26,6 @@ from threadpoolctl import threadpool_limits
 from safe_psrl.episode import begin_episode, empty_draft
 from safe_psrl.learner import AgentState, SafePsrl, Transition, settle
 from safe_psrl.spec import CmdpSpec, Constraint
-from safe_psrl.streams import open_stream
 from safe_psrl_experiments.bench.measure import Bar, Result, interleaved_times, judged_times
 
 NUM_ACTIONS: Final = 4
@@ -57,7 +56,7 @@ def bench_growth(rounds: int = 15, report: Callable[[str], None] = lambda _: Non
 def _over_all(num_states: int, rounds: int) -> list[Result]:
     learner = SafePsrl(_problem(num_states, None))
     spec, state = learner.spec, _played(learner)
-    settled, draft, stream = settle(spec, state), empty_draft(spec), open_stream()
+    settled, draft = settle(spec, state), empty_draft(spec)
     duals, counts = settled.dual_variables, settled.transition_counts
     generator = np.random.Generator(np.random.SFC64(1))
     alpha = spec.dirichlet_prior + counts
@@ -70,7 +69,7 @@ def _over_all(num_states: int, rounds: int) -> list[Result]:
             np.dot(rows, vector, out=product)
 
     tasks = {
-        "begin": lambda: begin_episode(*stream, learner.problem, spec.signals, 0, 2, counts, duals, draft),
+        "begin": lambda: begin_episode(learner.problem, spec.signals, 0, 2, counts, duals, draft),
         "limit": limit,
         "start": lambda: learner.start_episode(state),
     }
