@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl.compiled import compiled
-from safe_psrl.episode import Draft, Problem, draw_satisfiable_kernel
+from safe_psrl.episode import Decided, Draft, Problem, decided, draw_satisfiable_kernel, empty_draft
 from safe_psrl.optimum import policy_from_occupancy, solve_cmdp
-from safe_psrl.planning import Floats, Policy, evaluate_randomised
+from safe_psrl.planning import Floats, Policy, dot, evaluate_randomised
 from safe_psrl.schedule import dual_scale_at
 from safe_psrl.sfc64 import uniform
 from safe_psrl.spec import CmdpSpec
@@ -24,6 +24,22 @@ from safe_psrl.streams import ACTIONS, stream_of
 from safe_psrl.uncertainty import cost_deviation, smoothed_mean
 
 LARGEST_SHARE = 0.9  # of the budget, that pessimism may take
+
+
+@compiled
+def decide_adaptive_episode(
+    problem: Problem,
+    signals: Floats,
+    cost_visits: NDArray[np.int64],
+    seed: int,
+    k: int,
+    counts: NDArray[np.int64],
+    p: Floats,
+) -> Decided:
+    """`decide_episode` with adaptive pessimism, for one constraint."""
+    draft = empty_draft(problem, p, True)
+    draws, satisfied = begin_adaptive_episode(problem, signals, cost_visits, seed, k, counts, draft)
+    return decided(problem, draft, draws, satisfied)
 
 
 @compiled
@@ -71,6 +87,7 @@ def finish_draft(
     for h in range(draft.policy.shape[0]):
         realise_step(draft.probabilities, draft.policy, h, uniform(stream))
     for i in range(draft.dual_next.size):
+        draft.predicted_costs[i] = dot(problem.initial, draft.values[1 + i])
         draft.dual_next[i] = 0.0
         draft.dual_scale[i] = dual_scale_at(k, draft.policy.shape[0], problem.tau[i], problem.c0[i])
 
@@ -88,19 +105,19 @@ def realise_step(probabilities: Floats, policy: Policy, h: int, share: float) ->
                     break
 
 
-def begin_adaptive_with_several(
+def decide_adaptive_with_several(
     problem: Problem,
     spec: CmdpSpec,
     visits: NDArray[np.int64],
     seed: int,
     k: int,
     counts: NDArray[np.int64],
-    draft: Draft,
-) -> tuple[int, bool]:
+    p: Floats,
+) -> Decided:
     """The same for several constraints, by linear programs. `spec` has the signals as they are estimated now."""
     from safe_psrl.linear_program import safest_occupancy  # noqa: PLC0415  # scipy's optimisers load slowly
 
-    signals, tau = spec.signals, spec.cost_budgets
+    signals, tau, draft = spec.signals, spec.cost_budgets, empty_draft(problem, p, True)
     draws, satisfied = draw_satisfiable_kernel(problem, signals, seed, k, counts, draft)
     mean, weight = np.empty(problem.prior.shape), np.empty(problem.prior.shape[:3])
     smoothed_mean(problem.prior, counts, problem.confidence**2, mean, weight)
@@ -116,4 +133,4 @@ def begin_adaptive_with_several(
         draft.pessimism[i] = min(problem.confidence * sigma, LARGEST_SHARE * tau[i])
     plan(tau - draft.pessimism)
     finish_draft(problem, signals, seed, k, draft)
-    return draws, satisfied
+    return decided(problem, draft, draws, satisfied)

@@ -111,7 +111,7 @@ class SimulatedRun:
         self.ledger = empty_ledger(spec)
         self._memory = fresh_memory(spec)
         self._learner = learner
-        self._draft = empty_draft(spec, randomised=learner.options.is_adaptive)
+        self._draft = empty_draft(learner.problem, np.empty(learner.problem.prior.shape), learner.options.is_adaptive)
         self._environment_seed = checked_integer("environment_seed", environment_seed, 0, MAX_SEED)
 
     @property

@@ -19,7 +19,7 @@ class PsrlRun(BaselineRun):
     def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int) -> None:
         super().__init__("psrl", spec, transitions, seed)
         self._memory = fresh_memory(spec)
-        self._draft = empty_draft(spec)
+        self._draft = empty_draft(self.problem, np.empty(self.problem.prior.shape), False)
         self._tables |= {"counts": self._memory.counts}
 
     def advance(self, episodes: int) -> None:
