@@ -10,7 +10,7 @@ from safe_psrl.errors import SpecError
 from safe_psrl.optimum import checked_kernel
 from safe_psrl.simulation import pick
 from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ENVIRONMENT, MAX_SEED, stream_of
+from safe_psrl.streams import ENVIRONMENT, MAX_SEED, generator_of
 
 
 class Outcome(NamedTuple):
@@ -59,7 +59,7 @@ class TabularEnvironment:
         if seed is not None:
             self._seed, self._episode = checked_integer("seed", seed, 0, MAX_SEED), 0
         self._episode += 1
-        self._generator = stream_of(self._seed, self._episode, ENVIRONMENT)
+        self._generator = generator_of(self._seed, self._episode, ENVIRONMENT)
         self._step = 0
         self._state = int(pick(self._cumulative_initial, self._generator.random()))
         return self._state

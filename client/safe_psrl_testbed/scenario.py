@@ -36,10 +36,10 @@ class Scenario:
         """[1|H, S, A, W]: the kernel that seed `seed` plays on; one of those that assumption 1 allows."""
         if self.transitions is not None:
             return checked_kernel(self.spec, self.transitions)
-        generator = stream_of(seed, 0, SCENARIO)
+        stream = stream_of(seed, 0, SCENARIO)
         p = np.zeros(self.spec.dirichlet_prior.shape)
         for _ in range(MAX_DRAWS):
-            draw_kernel(generator, self.spec.dirichlet_prior, np.zeros(p.shape, np.int64), p)
+            draw_kernel(stream, self.spec.dirichlet_prior, np.zeros(p.shape, np.int64), p)
             try:
                 exact_optimum(self.spec, p, self.spec.satisfiable_costs)
             except InfeasibleError:

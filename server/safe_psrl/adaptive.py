@@ -14,21 +14,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl.compiled import compiled
-from safe_psrl.episode import Draft, Problem, draw_satisfiable_kernel
+from safe_psrl.episode import Decided, Draft, Problem, decided, draw_satisfiable_kernel, empty_draft
 from safe_psrl.optimum import policy_from_occupancy, solve_cmdp
-from safe_psrl.planning import Floats, Policy, evaluate_randomised
+from safe_psrl.planning import Floats, Policy, dot, evaluate_randomised
 from safe_psrl.schedule import dual_scale_at
+from safe_psrl.sfc64 import uniform
 from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ACTIONS, restart
+from safe_psrl.streams import ACTIONS, stream_of
 from safe_psrl.uncertainty import cost_deviation, smoothed_mean
 
 LARGEST_SHARE = 0.9  # of the budget, that pessimism may take
 
 
 @compiled
+def decide_adaptive_episode(
+    problem: Problem,
+    signals: Floats,
+    cost_visits: NDArray[np.int64],
+    seed: int,
+    k: int,
+    counts: NDArray[np.int64],
+    p: Floats,
+) -> Decided:
+    """`decide_episode` with adaptive pessimism, for one constraint."""
+    draft = empty_draft(problem, p, True)
+    draws, satisfied = begin_adaptive_episode(problem, signals, cost_visits, seed, k, counts, draft)
+    return decided(problem, draft, draws, satisfied)
+
+
+@compiled
 def begin_adaptive_episode(
-    generator: np.random.Generator,
-    words: NDArray[np.uint64],
     problem: Problem,
     signals: Floats,
     cost_visits: NDArray[np.int64],
@@ -42,7 +57,7 @@ def begin_adaptive_episode(
     `cost_visits` [1|H, S, A] are the observations behind a learned cost; no rows if it is known.
     """
     tau = problem.tau[0]
-    draws, satisfied = draw_satisfiable_kernel(generator, words, problem, signals, seed, k, counts, draft)
+    draws, satisfied = draw_satisfiable_kernel(problem, signals, seed, k, counts, draft)
     solve_cmdp(draft.p, problem.next_states, signals, problem.available, problem.initial, tau, draft.probabilities)
     mean, weight = np.empty(problem.prior.shape), np.empty(problem.prior.shape[:3])
     smoothed_mean(problem.prior, counts, problem.confidence**2, mean, weight)
@@ -50,14 +65,12 @@ def begin_adaptive_episode(
     draft.pessimism[0] = min(problem.confidence * sigma, LARGEST_SHARE * tau)
     tightened = tau - draft.pessimism[0]
     solve_cmdp(draft.p, problem.next_states, signals, problem.available, problem.initial, tightened, draft.probabilities)
-    finish_draft(generator, words, problem, signals, seed, k, draft)
+    finish_draft(problem, signals, seed, k, draft)
     return draws, satisfied
 
 
 @compiled
 def finish_draft(
-    generator: np.random.Generator,
-    words: NDArray[np.uint64],
     problem: Problem,
     signals: Floats,
     seed: int,
@@ -70,19 +83,20 @@ def finish_draft(
     and asked again, it plays the same.
     """
     evaluate_randomised(draft.p, problem.next_states, signals, draft.probabilities, draft.values)
-    restart(generator, words, seed, k, ACTIONS)
+    stream = stream_of(seed, k, ACTIONS)
     for h in range(draft.policy.shape[0]):
-        realise_step(draft.probabilities, draft.policy, h, generator.random())
+        realise_step(draft.probabilities, draft.policy, h, uniform(stream))
     for i in range(draft.dual_next.size):
+        draft.predicted_costs[i] = dot(problem.initial, draft.values[1 + i])
         draft.dual_next[i] = 0.0
         draft.dual_scale[i] = dual_scale_at(k, draft.policy.shape[0], problem.tau[i], problem.c0[i])
 
 
 @compiled
-def realise_step(probabilities: Floats, policy: Policy, h: int, uniform: float) -> None:
-    """Write the actions that `uniform` falls on at step `h`."""
+def realise_step(probabilities: Floats, policy: Policy, h: int, share: float) -> None:
+    """Write the actions that `share` falls on at step `h`."""
     for s in range(policy.shape[1]):
-        rest = uniform
+        rest = share
         for a in range(probabilities.shape[2]):
             if probabilities[h, s, a] > 0.0:
                 policy[h, s] = a  # the last possible one, should rounding leave a rest
@@ -91,22 +105,20 @@ def realise_step(probabilities: Floats, policy: Policy, h: int, uniform: float) 
                     break
 
 
-def begin_adaptive_with_several(
-    generator: np.random.Generator,
-    words: NDArray[np.uint64],
+def decide_adaptive_with_several(
     problem: Problem,
     spec: CmdpSpec,
     visits: NDArray[np.int64],
     seed: int,
     k: int,
     counts: NDArray[np.int64],
-    draft: Draft,
-) -> tuple[int, bool]:
+    p: Floats,
+) -> Decided:
     """The same for several constraints, by linear programs. `spec` has the signals as they are estimated now."""
     from safe_psrl.linear_program import safest_occupancy  # noqa: PLC0415  # scipy's optimisers load slowly
 
-    signals, tau = spec.signals, spec.cost_budgets
-    draws, satisfied = draw_satisfiable_kernel(generator, words, problem, signals, seed, k, counts, draft)
+    signals, tau, draft = spec.signals, spec.cost_budgets, empty_draft(problem, p, True)
+    draws, satisfied = draw_satisfiable_kernel(problem, signals, seed, k, counts, draft)
     mean, weight = np.empty(problem.prior.shape), np.empty(problem.prior.shape[:3])
     smoothed_mean(problem.prior, counts, problem.confidence**2, mean, weight)
 
@@ -120,5 +132,5 @@ def begin_adaptive_with_several(
         sigma = cost_deviation(mean, problem.next_states, weight, signals[1 + i], draft.probabilities, problem.initial, seen)
         draft.pessimism[i] = min(problem.confidence * sigma, LARGEST_SHARE * tau[i])
     plan(tau - draft.pessimism)
-    finish_draft(generator, words, problem, signals, seed, k, draft)
-    return draws, satisfied
+    finish_draft(problem, signals, seed, k, draft)
+    return decided(problem, draft, draws, satisfied)

@@ -14,7 +14,7 @@ from safe_psrl.planning import Floats, Policy, dot, plan_policy
 from safe_psrl.posterior import draw_kernel
 from safe_psrl.schedule import dual_scale_at, dual_update, pessimism_at, pessimism_ceiling
 from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import POSTERIOR, restart
+from safe_psrl.streams import POSTERIOR, stream_of
 from safe_psrl.support import NextStates
 
 COST_TOLERANCE = 1e-9  # by which a computed cost may exceed its limit and still count as reaching it
@@ -29,6 +29,7 @@ class Problem(NamedTuple):
     available: NDArray[np.bool_]  # [S, A]
     prior: Floats  # [L, S, A, W]
     next_states: NextStates  # [0|1|H, S, A, W]
+    horizon: int
     k_epsilon: float
     cap_pessimism: bool
     confidence: float
@@ -42,9 +43,16 @@ class Draft(NamedTuple):
     policy: Policy  # [H, S], pi_k; of a randomised plan, the actions that this episode will play
     probabilities: Floats  # [H, S, A] of a randomised plan; else no rows
     values: Floats  # [1+M, S], of pi_k under p_k
+    numbers: Floats  # [4, M], the rows that follow
+    predicted_costs: Floats  # [M], of pi_k under p_k
     pessimism: Floats  # [M], epsilon_k
     dual_scale: Floats  # [M], eta_k
     dual_next: Floats  # [M], lambda_{k+1}
+
+
+# What a plan keeps of a draft: policy, probabilities, predicted reward, `numbers`, how many kernels were drawn, and whether the
+# last satisfies c0. Each table that goes into compiled code or comes out of it takes time that small problems feel.
+Decided = tuple[Policy, Floats, float, Floats, int, bool]
 
 
 def problem_of(spec: CmdpSpec, options: SafePsrlOptions) -> Problem:
@@ -55,23 +63,11 @@ def problem_of(spec: CmdpSpec, options: SafePsrlOptions) -> Problem:
         available=spec.available_actions,
         prior=spec.dirichlet_prior,
         next_states=spec.next_states,
+        horizon=spec.horizon,
         k_epsilon=options.pessimism_coefficient,
         cap_pessimism=options.cap_pessimism,
         confidence=options.confidence,
         max_draws=1 if assumption_is_certain(spec) else options.max_kernel_draws,
-    )
-
-
-def empty_draft(spec: CmdpSpec, *, randomised: bool = False) -> Draft:
-    num_constraints = spec.num_constraints
-    return Draft(
-        p=np.empty(spec.dirichlet_prior.shape),
-        policy=np.empty((spec.horizon, spec.num_states), np.int32),
-        probabilities=np.empty((spec.horizon if randomised else 0, spec.num_states, spec.num_actions)),
-        values=np.empty((1 + num_constraints, spec.num_states)),
-        pessimism=np.empty(num_constraints),
-        dual_scale=np.empty(num_constraints),
-        dual_next=np.empty(num_constraints),
     )
 
 
@@ -117,9 +113,34 @@ def plan_for_the_worst(
 
 
 @compiled
+def empty_draft(problem: Problem, p: Floats, randomised: bool) -> Draft:
+    """A draft on `p`, which is handed in because it is large: numpy asks for large pages where compiled code does not."""
+    horizon, (num_states, num_actions) = problem.horizon, problem.available.shape
+    policy = np.empty((horizon, num_states), np.int32)
+    probabilities = np.empty((horizon if randomised else 0, num_states, num_actions))
+    values, numbers = np.empty((1 + problem.tau.size, num_states)), np.empty((4, problem.tau.size))
+    return Draft(p, policy, probabilities, values, numbers, numbers[0], numbers[1], numbers[2], numbers[3])
+
+
+@compiled
+def decided(problem: Problem, draft: Draft, draws: int, satisfied: bool) -> Decided:
+    """What a plan is made of."""
+    reward = dot(problem.initial, draft.values[0])
+    return draft.policy, draft.probabilities, reward, draft.numbers, draws, satisfied
+
+
+@compiled
+def decide_episode(
+    problem: Problem, signals: Floats, seed: int, k: int, counts: NDArray[np.int64], dual: Floats, p: Floats
+) -> Decided:
+    """The plan of episode `k`, on a kernel that is written into `p`."""
+    draft = empty_draft(problem, p, False)
+    draws, satisfied = begin_episode(problem, signals, seed, k, counts, dual, draft)
+    return decided(problem, draft, draws, satisfied)
+
+
+@compiled
 def begin_episode(
-    generator: np.random.Generator,
-    words: NDArray[np.uint64],
     problem: Problem,
     signals: Floats,
     seed: int,
@@ -138,18 +159,16 @@ def begin_episode(
         draft.pessimism[i] = min(epsilon_k, pessimism_ceiling(tau, c0)) if problem.cap_pessimism else epsilon_k
         draft.dual_scale[i] = dual_scale_at(k, horizon, tau, c0)
         weights[1 + i] = -dual[i] / draft.dual_scale[i]
-    draws, satisfied = draw_satisfiable_kernel(generator, words, problem, signals, seed, k, counts, draft)
+    draws, satisfied = draw_satisfiable_kernel(problem, signals, seed, k, counts, draft)
     plan_policy(draft.p, problem.next_states, signals, weights, problem.available, draft.policy, draft.values)
     for i in range(dual.size):
-        predicted_cost = dot(problem.initial, draft.values[1 + i])
-        draft.dual_next[i] = dual_update(dual[i], predicted_cost, draft.pessimism[i], problem.tau[i])
+        draft.predicted_costs[i] = dot(problem.initial, draft.values[1 + i])
+        draft.dual_next[i] = dual_update(dual[i], draft.predicted_costs[i], draft.pessimism[i], problem.tau[i])
     return draws, satisfied
 
 
 @compiled
 def draw_satisfiable_kernel(
-    generator: np.random.Generator,
-    words: NDArray[np.uint64],
     problem: Problem,
     signals: Floats,
     seed: int,
@@ -158,10 +177,9 @@ def draw_satisfiable_kernel(
     draft: Draft,
 ) -> tuple[int, bool]:
     """Write p_k; return the number of kernels drawn, and whether the last satisfies c0."""
-    restart(generator, words, seed, k, POSTERIOR)
-    draws, satisfied = 0, False
+    stream, draws, satisfied = stream_of(seed, k, POSTERIOR), 0, False
     while not satisfied and draws < problem.max_draws:
-        draw_kernel(generator, problem.prior, counts, draft.p)
+        draw_kernel(stream, problem.prior, counts, draft.p)
         draws += 1
         satisfied = problem.max_draws == 1 or reaches_satisfiable_costs(problem, signals, draft)
     return draws, satisfied

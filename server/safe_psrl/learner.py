@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.adaptive import begin_adaptive_episode, begin_adaptive_with_several
+from safe_psrl.adaptive import decide_adaptive_episode, decide_adaptive_with_several
 from safe_psrl.checks import checked_integer, sealed
-from safe_psrl.episode import Draft, Problem, begin_episode, empty_draft, problem_of
+from safe_psrl.episode import Decided, Problem, decide_episode, problem_of
 from safe_psrl.errors import TransitionError
 from safe_psrl.options import SafePsrlOptions
 from safe_psrl.planning import Floats, Policy
 from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import MAX_SEED, Stream, open_stream
+from safe_psrl.streams import MAX_SEED
 
 
 class Transition(NamedTuple):
@@ -89,43 +89,38 @@ class SafePsrl:
     def initial_state(self) -> AgentState:
         return blank_state(self.spec)
 
-    def start_episode(self, state: AgentState, stream: Stream | None = None) -> tuple[AgentState, Plan]:
-        """Begin episode `state.episode + 1`: the same state gives the same plan, always.
-
-        `stream` is one to draw with, whatever was drawn before; opening one takes a third of the time of a small plan.
-        """
+    def start_episode(self, state: AgentState) -> tuple[AgentState, Plan]:
+        """Begin episode `state.episode + 1`: the same state gives the same plan, always."""
         state = settle(self.spec, state)
-        draft = empty_draft(self.spec, randomised=self.options.is_adaptive)
         k = state.episode + 1
-        draws, satisfied = self._begin(state, k, draft, stream or open_stream())
-        values = draft.values @ self.spec.initial_distribution
+        policy, probabilities, reward, numbers, draws, satisfied = self._decide(state, k)
+        costs, pessimism, dual_scale, dual_next = sealed(numbers)
         plan = Plan(
             episode=k,
-            policy=sealed(draft.policy),
-            probabilities=sealed(draft.probabilities) if len(draft.probabilities) else None,
-            predicted_reward=float(values[0]),
-            predicted_costs=sealed(values[1:]),
-            pessimism=sealed(draft.pessimism),
-            dual_scale=sealed(draft.dual_scale),
+            policy=sealed(policy),
+            probabilities=sealed(probabilities) if self.options.is_adaptive else None,
+            predicted_reward=reward,
+            predicted_costs=costs,
+            pessimism=pessimism,
+            dual_scale=dual_scale,
             dual_variables=state.dual_variables,
-            next_dual_variables=sealed(draft.dual_next),
+            next_dual_variables=dual_next,
             kernel_draws=draws,
             kernel_satisfiable=satisfied,
         )
         after = AgentState(k, plan.next_dual_variables, state.transition_counts, state.signal_sums, state.visits)
         return after, plan
 
-    def _begin(self, state: AgentState, k: int, draft: Draft, stream: Stream) -> tuple[int, bool]:
-        """Write the plan of episode `k`; return the kernels drawn, and whether the last satisfies c0."""
-        spec, counts = self.spec, state.transition_counts
+    def _decide(self, state: AgentState, k: int) -> Decided:
+        spec, counts, p = self.spec, state.transition_counts, np.empty(self.problem.prior.shape)
         signals = estimated_signals(spec, state.signal_sums, state.visits)
         if not self.options.is_adaptive:
-            return begin_episode(*stream, self.problem, signals, self.seed, k, counts, state.dual_variables, draft)
+            return decide_episode(self.problem, signals, self.seed, k, counts, state.dual_variables, p)
         if spec.num_constraints == 1:
             seen = state.visits if spec.learned_signals[1] else state.visits[:0]
-            return begin_adaptive_episode(*stream, self.problem, signals, seen, self.seed, k, counts, draft)
+            return decide_adaptive_episode(self.problem, signals, seen, self.seed, k, counts, p)
         estimated = spec.with_signals(signals) if spec.learns_signals else spec
-        return begin_adaptive_with_several(*stream, self.problem, estimated, state.visits, self.seed, k, counts, draft)
+        return decide_adaptive_with_several(self.problem, estimated, state.visits, self.seed, k, counts, p)
 
     def observe(self, state: AgentState, transition: Transition) -> AgentState:
         """The posterior after one more transition (eq. (7)). Raises `TransitionError` and changes nothing if impossible."""
@@ -157,12 +152,13 @@ def settle(spec: CmdpSpec, state: AgentState) -> AgentState:
     """The same state with every pending transition in its counts."""
     if not state.pending:
         return state
-    counts, listed = state.transition_counts.copy(), spec.lists_next_states
-    sums, visits = state.signal_sums.copy(), state.visits.copy()
+    counts, sums, visits = state.transition_counts.copy(), state.signal_sums, state.visits
+    entries, num_steps, listed = counts.data, len(counts), spec.lists_next_states  # a memoryview: faster for single entries
     for step, s, a, next_state, _, _ in state.pending:
         place = spec.place_of(step, s, a, next_state) if listed else next_state
-        counts[step % len(counts), s, a, place] += 1
-    if len(visits):
+        entries[step % num_steps, s, a, place] += 1
+    if spec.learns_signals:
+        sums, visits = sums.copy(), visits.copy()
         steps, states, actions, _, rewards, costs = zip(*state.pending, strict=True)
         pairs = np.array(steps) % len(visits), states, actions
         np.add.at(visits, pairs, 1)

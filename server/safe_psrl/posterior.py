@@ -1,20 +1,17 @@
 """Drawing a transition kernel from the Dirichlet posterior (paper, eq. (7) and the line "Generate p_k")."""
 
-from typing import Any
-
 import numpy as np
-from numba.np.random import distributions
 from numpy.typing import NDArray
 
 from safe_psrl.compiled import compiled
+from safe_psrl.sfc64 import Words, bits_of, gamma_draw, uniform
 
-gamma_draw: Any = distributions.random_standard_gamma  # numpy's algorithm on numpy's stream
 SMALLEST_SUM = 1e-290  # below it, gamma draws have lost digits to underflow
 
 
 @compiled
 def draw_kernel(
-    generator: np.random.Generator,
+    stream: Words,
     prior: NDArray[np.float64],
     counts: NDArray[np.int64],
     p: NDArray[np.float64],
@@ -24,24 +21,23 @@ def draw_kernel(
     for h in range(steps):
         for s in range(num_states):
             for a in range(num_actions):
-                draw_row(generator, prior[h, s, a], counts[h, s, a], p[h, s, a])
+                draw_row(stream, prior[h, s, a], counts[h, s, a], p[h, s, a])
 
 
 @compiled
 def draw_row(
-    generator: np.random.Generator,
+    stream: Words,
     prior: NDArray[np.float64],
     counts: NDArray[np.int64],
     row: NDArray[np.float64],
 ) -> None:
     """One row: normalised gamma draws. A next state with prior 0 is outside the support and stays at 0."""
-    bits = generator.bit_generator  # taken once a row: going through the generator for each draw costs a sixth of its time
-    total = 0.0
+    bits, total = bits_of(stream), 0.0
     for t in range(row.size):
         row[t] = gamma_draw(bits, prior[t] + counts[t]) if prior[t] > 0.0 else 0.0
         total += row[t]
     if total < SMALLEST_SUM:
-        draw_tiny_row(generator, prior, counts, row)
+        draw_tiny_row(stream, prior, counts, row)
         return
     scale = 1.0 / total
     for t in range(row.size):
@@ -50,7 +46,7 @@ def draw_row(
 
 @compiled
 def draw_tiny_row(
-    generator: np.random.Generator,
+    stream: Words,
     prior: NDArray[np.float64],
     counts: NDArray[np.int64],
     row: NDArray[np.float64],
@@ -60,13 +56,13 @@ def draw_tiny_row(
     A Gamma(a) draw is a Gamma(a+1) draw times U^(1/a). The direction of a vector of gamma draws is independent of its
     length, so drawing anew because the length was too small does not bend the distribution.
     """
-    greatest = -np.inf
+    bits, greatest = bits_of(stream), -np.inf
     for t in range(row.size):
         row[t] = -np.inf
         if prior[t] > 0.0:
             alpha = prior[t] + counts[t]
-            uniform = 1.0 - generator.random()
-            row[t] = np.log(generator.standard_gamma(alpha + 1.0)) + np.log(uniform) / alpha
+            row[t] = np.log(1.0 - uniform(stream)) / alpha
+            row[t] += np.log(gamma_draw(bits, alpha + 1.0))
             greatest = max(greatest, row[t])
     if greatest == -np.inf:  # no next state is possible: an unavailable action of the specification
         row[:] = 0.0

@@ -17,8 +17,9 @@ from safe_psrl.episode import COST_TOLERANCE, Draft, Problem, begin_episode, emp
 from safe_psrl.learner import AgentState, SafePsrl, blank_state
 from safe_psrl.optimum import checked_kernel, exact_optimum
 from safe_psrl.planning import Floats, Policy, dot, evaluate_policy, evaluate_randomised
+from safe_psrl.sfc64 import Words, uniform
 from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ENVIRONMENT, MAX_SEED, open_stream, restart
+from safe_psrl.streams import ENVIRONMENT, MAX_SEED, stream_of
 from safe_psrl.support import NextStates
 
 
@@ -110,8 +111,7 @@ class SimulatedRun:
         self.ledger = empty_ledger(spec)
         self._memory = fresh_memory(spec)
         self._learner = learner
-        self._draft = empty_draft(spec, randomised=learner.options.is_adaptive)
-        self._streams = (*open_stream(), *open_stream())
+        self._draft = empty_draft(learner.problem, np.empty(learner.problem.prior.shape), learner.options.is_adaptive)
         self._environment_seed = checked_integer("environment_seed", environment_seed, 0, MAX_SEED)
 
     @property
@@ -150,7 +150,6 @@ class SimulatedRun:
 
     def _advance(self, run: Callable[..., None], episodes: int) -> None:
         run(
-            *self._streams,
             self._learner.problem,
             self.world,
             self._memory,
@@ -172,19 +171,14 @@ class SimulatedRun:
         enter(self.ledger, self._learner.problem, values, self.world.best_reward)
         self._draft.pessimism[:] = plan.pessimism
         self.episode += 1
-        generator, words = self._streams[2:]
-        restart(generator, words, self._environment_seed, self.episode, ENVIRONMENT)
-        play_episode(generator, self.world, plan.policy, self._memory)
+        stream = stream_of(self._environment_seed, self.episode, ENVIRONMENT)
+        play_episode(stream, self.world, plan.policy, self._memory)
         if self._learner.spec.learns_signals:
             estimate(self._memory)
 
 
 @compiled
 def run_episodes(
-    generator: np.random.Generator,
-    words: NDArray[np.uint64],
-    environment_generator: np.random.Generator,
-    environment_words: NDArray[np.uint64],
     problem: Problem,
     world: World,
     memory: Memory,
@@ -197,22 +191,17 @@ def run_episodes(
 ) -> None:
     values = np.empty_like(draft.values)
     for k in range(first, last + 1):
-        begin_episode(generator, words, problem, memory.estimates, seed, k, memory.counts, memory.dual, draft)
+        begin_episode(problem, memory.estimates, seed, k, memory.counts, memory.dual, draft)
         memory.dual[:] = draft.dual_next
         evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
         enter(ledger, problem, values, world.best_reward)
-        restart(environment_generator, environment_words, environment_seed, k, ENVIRONMENT)
-        play_episode(environment_generator, world, draft.policy, memory)
+        play_episode(stream_of(environment_seed, k, ENVIRONMENT), world, draft.policy, memory)
         if memory.visits.shape[0] > 0:
             estimate(memory)
 
 
 @compiled
 def run_adaptive_episodes(
-    generator: np.random.Generator,
-    words: NDArray[np.uint64],
-    environment_generator: np.random.Generator,
-    environment_words: NDArray[np.uint64],
     problem: Problem,
     world: World,
     memory: Memory,
@@ -227,11 +216,10 @@ def run_adaptive_episodes(
     values = np.empty_like(draft.values)
     cost_visits = memory.visits if memory.learned[1] else memory.visits[:0]
     for k in range(first, last + 1):
-        begin_adaptive_episode(generator, words, problem, memory.estimates, cost_visits, seed, k, memory.counts, draft)
+        begin_adaptive_episode(problem, memory.estimates, cost_visits, seed, k, memory.counts, draft)
         evaluate_randomised(world.p, world.next_states, world.signals, draft.probabilities, values)
         enter(ledger, problem, values, world.best_reward)
-        restart(environment_generator, environment_words, environment_seed, k, ENVIRONMENT)
-        play_episode(environment_generator, world, draft.policy, memory)
+        play_episode(stream_of(environment_seed, k, ENVIRONMENT), world, draft.policy, memory)
         if memory.visits.shape[0] > 0:
             estimate(memory)
 
@@ -251,14 +239,14 @@ def enter(ledger: Ledger, problem: Problem, values: Floats, best_reward: float) 
 
 
 @compiled
-def play_episode(generator: np.random.Generator, world: World, policy: Policy, memory: Memory) -> None:
+def play_episode(stream: Words, world: World, policy: Policy, memory: Memory) -> None:
     """Play `policy` on the true kernel and add what is seen to the counts."""
     counts, sums, visits = memory.counts, memory.sums, memory.visits
-    state = pick(world.cumulative_initial, generator.random())
+    state = pick(world.cumulative_initial, uniform(stream))
     for h in range(policy.shape[0]):
         action = policy[h, state]
         step_p = h if world.p.shape[0] > 1 else 0
-        place = pick(world.cumulative_p[step_p, state, action], generator.random())
+        place = pick(world.cumulative_p[step_p, state, action], uniform(stream))
         counts[h if counts.shape[0] > 1 else 0, state, action, place] += 1
         if world.noisy or visits.shape[0] > 0:
             step_signals = h if world.signals.shape[1] > 1 else 0
@@ -266,7 +254,7 @@ def play_episode(generator: np.random.Generator, world: World, policy: Policy, m
             for n in range(world.signals.shape[0]):
                 seen = world.signals[n, step_signals, state, action]
                 if world.noisy:
-                    seen = 1.0 if generator.random() < seen else 0.0
+                    seen = 1.0 if uniform(stream) < seen else 0.0
                 if visits.shape[0] > 0:
                     sums[n, step_visits, state, action] += seen
             if visits.shape[0] > 0:
@@ -278,10 +266,10 @@ def play_episode(generator: np.random.Generator, world: World, policy: Policy, m
 
 
 @compiled
-def pick(cumulative: Floats, uniform: float) -> int:
-    """The index that `uniform` in [0, 1) falls on: the inverse of a cumulative distribution."""
+def pick(cumulative: Floats, share: float) -> int:
+    """The index that `share` in [0, 1) falls on: the inverse of a cumulative distribution."""
     last = cumulative.size - 1
-    target = uniform * cumulative[last]
+    target = share * cumulative[last]
     for i in range(last):
         if target < cumulative[i]:
             return i

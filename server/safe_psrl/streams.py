@@ -1,17 +1,15 @@
 """One random stream for each (seed, episode, purpose), so that no generator state is ever saved.
 
-The stream is numpy's SFC64 started from words mixed out of the three numbers. It must be restarted every few microseconds
-inside compiled loops, where numpy's seeding cannot be called; so the four words of the generator's state, whose address
-numpy publishes, are written in place. `open_stream` proves on every use that they are where we think they are.
+The stream is numpy's SFC64 started from words mixed out of the three numbers. One is begun every few microseconds inside
+compiled loops, where numpy's seeding cannot be called: there, a stream is the words themselves (`sfc64`).
 """
 
-import ctypes
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from safe_psrl.compiled import compiled
+from safe_psrl.sfc64 import Words, uniform
 
 MAX_SEED: Final = 2**63 - 1
 POSTERIOR: Final = 0  # what a stream is for
@@ -19,30 +17,6 @@ ENVIRONMENT: Final = 1
 SCENARIO: Final = 2
 ACTIONS: Final = 3
 WARM_UP_DRAWS: Final = 12  # as numpy's own SFC64 does after seeding
-
-
-class Stream(NamedTuple):
-    """A generator and the words of its state, [4]. Not to be shared between threads."""
-
-    generator: np.random.Generator
-    words: NDArray[np.uint64]
-
-
-def open_stream() -> Stream:
-    """A stream that `restart` will place."""
-    bits = np.random.SFC64(0)
-    address = bits.ctypes.state_address
-    words = np.ctypeslib.as_array((ctypes.c_uint64 * 4).from_address(address))
-    if not np.array_equal(words, bits.state["state"]["state"]):
-        raise RuntimeError("this numpy lays out the state of SFC64 differently; use a version from constraints.txt")
-    return Stream(np.random.Generator(bits), words)
-
-
-def stream_of(seed: int, episode: int, purpose: int) -> np.random.Generator:
-    """The generator of (seed, episode, purpose), for code that is not compiled."""
-    generator, words = open_stream()
-    restart(generator, words, seed, episode, purpose)
-    return generator
 
 
 @compiled
@@ -55,13 +29,21 @@ def mixed(word: np.uint64) -> np.uint64:
 
 
 @compiled
-def restart(generator: np.random.Generator, words: NDArray[np.uint64], seed: int, episode: int, purpose: int) -> None:
-    """Place the stream at the beginning of (seed, episode, purpose)."""
-    word = mixed(np.uint64(seed))
-    words[0] = word
-    word = mixed(word ^ np.uint64(episode))
-    words[1] = word
-    words[2] = mixed(word ^ np.uint64(purpose))
+def stream_of(seed: int, episode: int, purpose: int) -> Words:
+    """The stream of (seed, episode, purpose), at its beginning. Draws advance it in place."""
+    words = np.empty(4, np.uint64)
+    words[0] = mixed(np.uint64(seed))
+    words[1] = mixed(words[0] ^ np.uint64(episode))
+    words[2] = mixed(words[1] ^ np.uint64(purpose))
     words[3] = np.uint64(1)
     for _ in range(WARM_UP_DRAWS):
-        generator.random()
+        uniform(words)
+    return words
+
+
+def generator_of(seed: int, episode: int, purpose: int) -> np.random.Generator:
+    """The same stream as numpy's generator, for code that is not compiled."""
+    bits = np.random.SFC64(0)
+    words = stream_of(seed, episode, purpose)
+    bits.state = {"bit_generator": "SFC64", "state": {"state": words}, "has_uint32": 0, "uinteger": 0}
+    return np.random.Generator(bits)

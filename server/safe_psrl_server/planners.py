@@ -1,14 +1,12 @@
 """Making plans: short ones at once, long ones in threads that give way to whoever answers calls."""
 
 import asyncio
-import threading
 import time
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from safe_psrl.learner import AgentState, Plan, SafePsrl
-from safe_psrl.streams import open_stream
 from safe_psrl_server.scheduling import run_when_idle
 
 SHORT_WORK = 300_000  # products and draws of a plan that is made without a thread
@@ -17,8 +15,6 @@ SHORT_WORK_AT_WORST = 10 * SHORT_WORK  # if every kernel that may be drawn must 
 ADAPTIVE_PLANS = 25  # ordinary plans that an adaptive one takes
 LEAST_PATIENCE = 0.2  # seconds
 PATIENCE = 5  # times what a plan should take
-
-_own = threading.local()  # each thread has a stream of random numbers to plan with
 
 
 class TimedPlan(NamedTuple):
@@ -83,7 +79,5 @@ def _work_of_a_draw(learner: SafePsrl) -> int:
 
 def _plan(learner: SafePsrl, state: AgentState) -> TimedPlan:
     began = time.perf_counter()
-    if not hasattr(_own, "stream"):
-        _own.stream = open_stream()
-    _, plan = learner.start_episode(state, _own.stream)
+    _, plan = learner.start_episode(state)
     return TimedPlan(plan, time.perf_counter() - began)

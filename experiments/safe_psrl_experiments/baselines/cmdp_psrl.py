@@ -6,7 +6,6 @@ beyond the data: nothing.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from safe_psrl.compiled import compiled
 from safe_psrl.episode import Problem
@@ -15,7 +14,7 @@ from safe_psrl.planning import Floats, evaluate_randomised
 from safe_psrl.posterior import draw_kernel
 from safe_psrl.simulation import Ledger, World, enter
 from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ENVIRONMENT, POSTERIOR, restart
+from safe_psrl.streams import ENVIRONMENT, POSTERIOR, stream_of
 from safe_psrl_experiments.baselines.confidence import Counts, no_counts, record_path
 from safe_psrl_experiments.baselines.playing import BaselineRun, play_randomised
 
@@ -31,15 +30,11 @@ class CmdpPsrlRun(BaselineRun):
 
     def advance(self, episodes: int) -> None:
         span = self.next_span(episodes)
-        run(*self.streams, self.problem, self.world, self._prior, self._counts, self.ledger, self.seed, *span)
+        run(self.problem, self.world, self._prior, self._counts, self.ledger, self.seed, *span)
 
 
 @compiled
 def run(
-    generator: np.random.Generator,
-    words: NDArray[np.uint64],
-    environment: np.random.Generator,
-    environment_words: NDArray[np.uint64],
     problem: Problem,
     world: World,
     prior: Floats,
@@ -54,8 +49,7 @@ def run(
     policy = np.empty((horizon, num_states, num_actions))
     states, actions = np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64)
     for k in range(first, last + 1):
-        restart(generator, words, seed, k, POSTERIOR)
-        draw_kernel(generator, prior, counts.transitions, p)
+        draw_kernel(stream_of(seed, k, POSTERIOR), prior, counts.transitions, p)
         feasible, _ = solve_cmdp(
             p, world.next_states, world.signals, problem.available, problem.initial, problem.tau[0], policy
         )
@@ -63,6 +57,5 @@ def run(
             solve_cmdp(p, world.next_states, world.signals, problem.available, problem.initial, UNCONSTRAINED, policy)
         evaluate_randomised(world.p, world.next_states, world.signals, policy, values)
         enter(ledger, problem, values, world.best_reward)
-        restart(environment, environment_words, seed, k, ENVIRONMENT)
-        play_randomised(environment, world, policy, states, actions)
+        play_randomised(stream_of(seed, k, ENVIRONMENT), world, policy, states, actions)
         record_path(counts, states, actions)

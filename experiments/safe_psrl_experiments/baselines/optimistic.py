@@ -14,7 +14,7 @@ from safe_psrl.episode import Problem
 from safe_psrl.planning import Floats, evaluate_randomised
 from safe_psrl.simulation import Ledger, World, enter
 from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ENVIRONMENT, restart
+from safe_psrl.streams import ENVIRONMENT, stream_of
 from safe_psrl_experiments.baselines.box_search import solve_in_box
 from safe_psrl_experiments.baselines.confidence import Counts, bernstein_width, no_counts, record_path
 from safe_psrl_experiments.baselines.playing import BaselineRun, play_randomised, require_stationary
@@ -62,8 +62,7 @@ class OptimisticRun(BaselineRun):
 
     def advance(self, episodes: int) -> None:
         span = self.next_span(episodes)
-        streams = self.streams[2:]
-        run(*streams, self.problem, self.world, self.counts, self.box, self._manner, self.ledger, self.seed, *span)
+        run(self.problem, self.world, self.counts, self.box, self._manner, self.ledger, self.seed, *span)
 
 
 def log_term(spec: CmdpSpec, episodes: int) -> float:
@@ -87,8 +86,6 @@ def update_box(box: Box, counts: Counts, world: World, manner: Manner, s: int, a
 
 @compiled
 def run(
-    environment: np.random.Generator,
-    words: NDArray[np.uint64],
     problem: Problem,
     world: World,
     counts: Counts,
@@ -115,8 +112,7 @@ def run(
             policy[:] = manner.safe_policy
         evaluate_randomised(world.p, world.next_states, world.signals, policy, values)
         enter(ledger, problem, values, world.best_reward)
-        restart(environment, words, seed, k, ENVIRONMENT)
-        play_randomised(environment, world, policy, states, actions)
+        play_randomised(stream_of(seed, k, ENVIRONMENT), world, policy, states, actions)
         record_path(counts, states, actions)
         for h in range(horizon):
             update_box(box, counts, world, manner, states[h], actions[h])

@@ -9,7 +9,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from safe_psrl.compiled import compiled
 from safe_psrl.episode import Problem
@@ -17,7 +16,7 @@ from safe_psrl.optimum import solve_cmdp
 from safe_psrl.planning import Floats, dot, evaluate_randomised
 from safe_psrl.simulation import Ledger, World, enter
 from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ENVIRONMENT, restart
+from safe_psrl.streams import ENVIRONMENT, stream_of
 from safe_psrl_experiments.baselines.confidence import Counts, no_counts, record_path
 from safe_psrl_experiments.baselines.playing import BaselineRun, play_randomised, safe_policy
 
@@ -48,8 +47,7 @@ class OptPessLpRun(BaselineRun):
 
     def advance(self, episodes: int) -> None:
         span = self.next_span(episodes)
-        streams = self.streams[2:]
-        run(*streams, self.problem, self.world, self._counts, self._safe, self._bonuses, self.ledger, self.seed, *span)
+        run(self.problem, self.world, self._counts, self._safe, self._bonuses, self.ledger, self.seed, *span)
 
 
 @compiled
@@ -66,8 +64,6 @@ def bend(world: World, counts: Counts, bonuses: Bonuses, signals: Floats) -> Non
 
 @compiled
 def run(
-    environment: np.random.Generator,
-    words: NDArray[np.uint64],
     problem: Problem,
     world: World,
     counts: Counts,
@@ -90,6 +86,5 @@ def run(
             solve_cmdp(counts.mean, world.next_states, signals, problem.available, problem.initial, problem.tau[0], policy)
         evaluate_randomised(world.p, world.next_states, world.signals, policy, values)
         enter(ledger, problem, values, world.best_reward)
-        restart(environment, words, seed, k, ENVIRONMENT)
-        play_randomised(environment, world, policy, states, actions)
+        play_randomised(stream_of(seed, k, ENVIRONMENT), world, policy, states, actions)
         record_path(counts, states, actions)

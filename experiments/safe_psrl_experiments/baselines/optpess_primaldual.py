@@ -7,16 +7,16 @@ Told beyond the data: the number of episodes to come.
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from safe_psrl.compiled import compiled
 from safe_psrl.episode import Problem
 from safe_psrl.errors import SpecError
 from safe_psrl.planning import Floats, dot, evaluate_policy, plan_policy
 from safe_psrl.schedule import dual_scale_at, dual_update
+from safe_psrl.sfc64 import uniform
 from safe_psrl.simulation import Ledger, World, enter, pick
 from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ENVIRONMENT, restart
+from safe_psrl.streams import ENVIRONMENT, stream_of
 from safe_psrl_experiments.baselines.confidence import Counts, no_counts, record_path
 from safe_psrl_experiments.baselines.playing import BaselineRun
 
@@ -43,7 +43,6 @@ class OptPessPrimalDualRun(BaselineRun):
 
     def advance(self, episodes: int) -> None:
         run(
-            *self.streams[2:],
             self.problem,
             self.world,
             self._counts,
@@ -70,8 +69,6 @@ def bend(world: World, counts: Counts, log_term: float, h: int, s: int, a: int, 
 
 @compiled
 def run(
-    environment: np.random.Generator,
-    words: NDArray[np.uint64],
     problem: Problem,
     world: World,
     counts: Counts,
@@ -102,12 +99,12 @@ def run(
         dual[0] = dual_update(dual[0], predicted, epsilon[0], problem.tau[0])
         evaluate_policy(world.p, world.next_states, world.signals, policy, true_values)
         enter(ledger, problem, true_values, world.best_reward)
-        restart(environment, words, seed, k, ENVIRONMENT)
-        states[0] = pick(world.cumulative_initial, environment.random())
+        stream = stream_of(seed, k, ENVIRONMENT)
+        states[0] = pick(world.cumulative_initial, uniform(stream))
         for h in range(horizon):
             actions[h] = policy[h, states[h]]
             row = world.cumulative_p[h if world.p.shape[0] > 1 else 0, states[h], actions[h]]
-            states[h + 1] = pick(row, environment.random())
+            states[h + 1] = pick(row, uniform(stream))
         record_path(counts, states, actions)
         for h in range(horizon):
             bend(world, counts, log_term, h, states[h], actions[h], signals)

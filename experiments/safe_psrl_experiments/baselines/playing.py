@@ -11,9 +11,9 @@ from safe_psrl.errors import SpecError
 from safe_psrl.optimum import exact_optimum
 from safe_psrl.options import SafePsrlOptions
 from safe_psrl.planning import Floats
+from safe_psrl.sfc64 import Words, uniform
 from safe_psrl.simulation import Ledger, World, empty_ledger, pick, world_of
 from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import open_stream
 
 
 class BaselineRun:
@@ -30,7 +30,6 @@ class BaselineRun:
         self.world: World = world_of(spec, transitions)
         self.ledger: Ledger = empty_ledger(spec)
         self.dual, self.epsilon = np.zeros(1), np.zeros(1)
-        self.streams = (*open_stream(), *open_stream())  # its own, and the environment's
         self._tables: dict[str, NDArray[Any]] = {"dual": self.dual, "epsilon": self.epsilon}
         self.keep(self.ledger)
 
@@ -69,23 +68,23 @@ def require_stationary(name: str, spec: CmdpSpec) -> None:
 
 @compiled
 def play_randomised(
-    generator: np.random.Generator,
+    stream: Words,
     world: World,
     probabilities: Floats,
     states: NDArray[np.int64],
     actions: NDArray[np.int64],
 ) -> None:
     """Play a randomised policy [H, S, A] on the true kernel; write the path."""
-    states[0] = pick(world.cumulative_initial, generator.random())
+    states[0] = pick(world.cumulative_initial, uniform(stream))
     for h in range(actions.size):
         s = states[h]
-        uniform, last = generator.random(), 0
+        rest, last = uniform(stream), 0
         for a in range(probabilities.shape[2]):
             if probabilities[h, s, a] > 0.0:
                 last = a
-                uniform -= probabilities[h, s, a]
-                if uniform < 0.0:
+                rest -= probabilities[h, s, a]
+                if rest < 0.0:
                     break
         actions[h] = last
         step_p = h if world.p.shape[0] > 1 else 0
-        states[h + 1] = pick(world.cumulative_p[step_p, s, last], generator.random())
+        states[h + 1] = pick(world.cumulative_p[step_p, s, last], uniform(stream))

@@ -4,7 +4,6 @@ Provenance: the paper's algorithm with the dual variable held at 0. Told beyond 
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from safe_psrl.compiled import compiled
 from safe_psrl.episode import Draft, Problem, empty_draft
@@ -12,7 +11,7 @@ from safe_psrl.planning import Floats, evaluate_policy, plan_policy
 from safe_psrl.posterior import draw_kernel
 from safe_psrl.simulation import Ledger, Memory, World, enter, fresh_memory, play_episode
 from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ENVIRONMENT, POSTERIOR, restart
+from safe_psrl.streams import ENVIRONMENT, POSTERIOR, stream_of
 from safe_psrl_experiments.baselines.playing import BaselineRun
 
 
@@ -20,20 +19,16 @@ class PsrlRun(BaselineRun):
     def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int) -> None:
         super().__init__("psrl", spec, transitions, seed)
         self._memory = fresh_memory(spec)
-        self._draft = empty_draft(spec)
+        self._draft = empty_draft(self.problem, np.empty(self.problem.prior.shape), False)
         self._tables |= {"counts": self._memory.counts}
 
     def advance(self, episodes: int) -> None:
         span = self.next_span(episodes)
-        run(*self.streams, self.problem, self.world, self._memory, self.ledger, self._draft, self.seed, *span)
+        run(self.problem, self.world, self._memory, self.ledger, self._draft, self.seed, *span)
 
 
 @compiled
 def run(
-    generator: np.random.Generator,
-    words: NDArray[np.uint64],
-    environment: np.random.Generator,
-    environment_words: NDArray[np.uint64],
     problem: Problem,
     world: World,
     memory: Memory,
@@ -46,10 +41,8 @@ def run(
     values = np.empty_like(draft.values)
     weights = np.array([1.0, 0.0])
     for k in range(first, last + 1):
-        restart(generator, words, seed, k, POSTERIOR)
-        draw_kernel(generator, problem.prior, memory.counts, draft.p)
+        draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, memory.counts, draft.p)
         plan_policy(draft.p, world.next_states, world.signals, weights, problem.available, draft.policy, draft.values)
         evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
         enter(ledger, problem, values, world.best_reward)
-        restart(environment, environment_words, seed, k, ENVIRONMENT)
-        play_episode(environment, world, draft.policy, memory)
+        play_episode(stream_of(seed, k, ENVIRONMENT), world, draft.policy, memory)

@@ -2,8 +2,8 @@
 
 With tables over all next states, drawing and planning is held against what no program can leave out: a gamma draw for each
 entry of the kernel, and a product of the kernel with a vector for each step. Beside it stands the learner's whole step, which
-also counts what the episode before saw, in a copy of the counts, and makes its values in Python: some tenths of a millisecond
-that only small problems feel.
+also counts what the episode before saw, in a copy of the counts, and makes its values in Python: some hundredths of a
+millisecond that only small problems feel.
 
 With listed next states, the learner's whole step is held against a second and 500 MB, each size in a process that does nothing
 else.
@@ -26,7 +26,6 @@ from threadpoolctl import threadpool_limits
 from safe_psrl.episode import begin_episode, empty_draft
 from safe_psrl.learner import AgentState, SafePsrl, Transition, settle
 from safe_psrl.spec import CmdpSpec, Constraint
-from safe_psrl.streams import open_stream
 from safe_psrl_experiments.bench.measure import Bar, Result, interleaved_times, judged_times
 
 NUM_ACTIONS: Final = 4
@@ -57,7 +56,7 @@ def bench_growth(rounds: int = 15, report: Callable[[str], None] = lambda _: Non
 def _over_all(num_states: int, rounds: int) -> list[Result]:
     learner = SafePsrl(_problem(num_states, None))
     spec, state = learner.spec, _played(learner)
-    settled, draft, stream = settle(spec, state), empty_draft(spec), open_stream()
+    settled, draft = settle(spec, state), empty_draft(learner.problem, np.empty(spec.dirichlet_prior.shape), False)
     duals, counts = settled.dual_variables, settled.transition_counts
     generator = np.random.Generator(np.random.SFC64(1))
     alpha = spec.dirichlet_prior + counts
@@ -70,7 +69,7 @@ def _over_all(num_states: int, rounds: int) -> list[Result]:
             np.dot(rows, vector, out=product)
 
     tasks = {
-        "begin": lambda: begin_episode(*stream, learner.problem, spec.signals, 0, 2, counts, duals, draft),
+        "begin": lambda: begin_episode(learner.problem, spec.signals, 0, 2, counts, duals, draft),
         "limit": limit,
         "start": lambda: learner.start_episode(state),
     }

@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from safe_psrl.planning import plan_policy
 from safe_psrl.posterior import draw_kernel
+from safe_psrl.streams import POSTERIOR, stream_of
 from safe_psrl.support import EVERY_STATE
 from safe_psrl_experiments.bench.growth import bench_growth
 from safe_psrl_experiments.bench.measure import Bar, Result, interleaved, judged
@@ -32,7 +33,8 @@ def _bench_size(num_states: int, horizon: int, rounds: int) -> list[Result]:
     shape = (1, num_states, NUM_ACTIONS, num_states)
     prior, counts = np.full(shape, 0.1), generator.poisson(0.5, shape)
     alpha, gammas, p = prior + counts, np.empty(shape), np.empty(shape)
-    draw_kernel(generator, prior, counts, p)
+    stream = stream_of(0, 1, POSTERIOR)
+    draw_kernel(stream, prior, counts, p)
     kernel, signals = p.copy(), generator.random((2, 1, num_states, NUM_ACTIONS))
     weights, available = np.array([1.0, -0.5]), np.ones((num_states, NUM_ACTIONS), np.bool_)
     policy, values = np.empty((horizon, num_states), np.int32), np.empty((2, num_states))
@@ -52,7 +54,7 @@ def _bench_size(num_states: int, horizon: int, rounds: int) -> list[Result]:
             rounds,
         ) | interleaved(
             {
-                "draw": (lambda: draw_kernel(generator, prior, counts, p), 1),
+                "draw": (lambda: draw_kernel(stream, prior, counts, p), 1),
                 "gamma": (lambda: generator.standard_gamma(alpha, out=gammas), 1),
             },
             rounds,
