@@ -24,6 +24,7 @@ from safe_psrl.streams import MAX_SEED
 from safe_psrl.support import written
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.errors import InvalidArgumentError
+from safe_psrl_server.wire import extend_doubles, extend_integers
 
 MAX_OPEN_EPISODES = 1000
 MAX_CONSTRAINTS = 100
@@ -175,9 +176,9 @@ def options_from_message(message: model_pb2.SafePsrlOptions) -> SafePsrlOptions:
 
 def write_policy(policy: Policy, probabilities: NDArray[np.float64] | None, message: model_pb2.Policy) -> None:
     message.horizon, message.num_states = policy.shape
-    message.actions.extend(policy.ravel().tolist())
+    extend_integers(message, "actions", policy)
     if probabilities is not None:
-        message.probabilities.extend(probabilities.ravel().tolist())
+        extend_doubles(message, "probabilities", probabilities)
 
 
 def policy_from_message(message: model_pb2.Policy) -> Policy:

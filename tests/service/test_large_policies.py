@@ -101,6 +101,22 @@ async def test_a_small_policy_stays_in_its_event(new_bench: Callable[..., Any], 
         assert bool(await stored_policies(bench.store, name)) is apart
 
 
+def test_an_event_keeps_the_policy_that_is_stored_beside_it() -> None:
+    """In memory it is as it was, but for the digest; what is stored has the sizes alone."""
+    policy = model_pb2.Policy(horizon=2, num_states=policies.LARGE, actions=[3] * 2 * policies.LARGE, probabilities=[0.5])
+    large = events_pb2.Event(time_micros=7, episode_started=events_pb2.EpisodeStarted(episode=5, policy=policy))
+    small = events_pb2.Event(episode_started=events_pb2.EpisodeStarted(episode=4, policy=model_pb2.Policy(actions=[1])))
+    payloads, beside = policies.stored([small, large])
+    assert large.episode_started.policy == policy
+    assert payloads[0] == small.SerializeToString()
+    bare = events_pb2.Event.FromString(payloads[1])
+    assert bare.episode_started.policy == model_pb2.Policy(horizon=2, num_states=policies.LARGE)
+    assert list(beside) == [5]
+    assert policies.read_policy(bare.episode_started, beside[5]) == policy
+    bare.episode_started.policy.CopyFrom(policy)
+    assert bare == large
+
+
 async def test_repeated_calls_get_the_same_replies_after_a_restart(
     new_bench: Callable[..., Any], make_bench: Callable[..., Bench], make_spec: MakeSpec, tmp_path: Path
 ) -> None:

@@ -136,6 +136,21 @@ async def test_a_call_that_is_alone_waits_for_a_fast_disk(
     assert (await data.load("a0")).version == 1
 
 
+async def test_a_large_policy_is_committed_by_the_thread(data: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However fast the disk: its plan took long, and those who wait for actions need not wait for the disk."""
+    threads, commit = list[threading.Thread](), data._commit
+
+    def noted(group: _Group) -> None:
+        threads.append(threading.current_thread())
+        commit(group)
+
+    monkeypatch.setattr(data, "_commit", noted)
+    data._usual_seconds = 0.0002
+    await data.append("a", 0, [b"x"], {1: b"policy"})
+    assert threads == [data._thread]
+    assert (await data.load("a")).policies == {1: b"policy"}
+
+
 @pytest.mark.parametrize("usual_seconds", [0.0, inf])
 async def test_a_commit_that_fails_by_the_loop_stops_everything_too(
     data: SqliteStore, monkeypatch: pytest.MonkeyPatch, usual_seconds: float

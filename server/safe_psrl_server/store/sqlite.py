@@ -258,7 +258,7 @@ class SqliteStore:
         if all(isinstance(entry, Append) for entry in entries):
             try:
                 self._enter(group)
-                if len(entries) == 1 and self._usual_seconds <= FAST_COMMIT:
+                if _is_alone(entries) and self._usual_seconds <= FAST_COMMIT:
                     self._commit(group)
             except Exception as error:  # noqa: BLE001  # as if it had happened in the thread
                 self._fail(group, error)
@@ -423,6 +423,11 @@ class SqliteStore:
             self._failure.set_result(failure)
         entries, self._waiting = group.entries + self._waiting, []
         _resolve(entries, [failure] * len(entries))
+
+
+def _is_alone(entries: Sequence[_Entry]) -> bool:
+    """One call, in which somebody waits. One with a large policy has planned for long, and need not keep the others waiting."""
+    return len(entries) == 1 and isinstance(entries[0], Append) and not entries[0].policies
 
 
 def _one_line(error: object) -> str:
