@@ -211,16 +211,20 @@ class AgentRecord:
         self._foreseen = observation
 
     def state_after(self, trajectory: events_pb2.Event) -> AgentState:
-        """What is learned once `trajectory`, which was foreseen, is applied to this record, too. It is not worked out again."""
+        """What is learned once `trajectory`, which was foreseen, is applied to this record, too."""
         observation = self._foreseen
         if observation is None or observation.event is not trajectory:
-            observation = read(trajectory)
-        now = self.settled_state()
+            observation = self._foreseen = read(trajectory)
+        now = self.state
         tables = now.transition_counts, now.signal_sums, now.visits
-        after = AgentState(now.episode, now.dual_variables, *tables, tuple(observation.steps))
-        state = settle(self.definition.spec, after)
-        self._foreseen = observation._replace(state=state)
-        return state
+        return AgentState(now.episode, now.dual_variables, *tables, (*now.pending, *observation.steps))
+
+    def note_settled(self, state: AgentState, trajectory: events_pb2.Event | None = None) -> None:
+        """`state` is ours, settled, or what `state_after` gave for `trajectory`: it is not worked out again."""
+        if trajectory is None:
+            self._known = _Known(state, [])
+        elif self._foreseen is not None and self._foreseen.event is trajectory:
+            self._foreseen = self._foreseen._replace(state=state)
 
     def settled_state(self) -> AgentState:
         """The state with every reported transition in its counts. Learning goes on from it to the same end."""

@@ -196,9 +196,12 @@ class AgentCommands:
     ) -> "Decided[events_pb2.EpisodeStarted]":
         """Plan and begin an episode, after what is stored already and the events `before`, which are stored with it."""
         closing = decisions.make_room(record, abandon_open, self.host.now_micros(), before)
+        version = record.version
 
         def begun(planned: TimedPlan) -> "Decision[events_pb2.EpisodeStarted]":
-            plan, seconds = planned
+            plan, seconds, settled = planned
+            if record.version == version:
+                record.note_settled(settled, decisions.trajectory_in(before))
             self.host.meter.planned(record.name, plan.episode, seconds, satisfiable=plan.kernel_satisfiable)
             event = decisions.starting(plan, request_id, state, PLANNED_BY, seconds, self.host.now_micros())
             return [*before, *closing, event], event.episode_started

@@ -100,8 +100,13 @@ def make_room(
 
 def state_after(record: AgentRecord, before: Sequence[events_pb2.Event]) -> AgentState:
     """What is learned once `before`, a trajectory and the ends of episodes, are applied."""
-    trajectory = next((event for event in before if event.HasField("trajectory_observed")), None)
-    return record.settled_state() if trajectory is None else record.state_after(trajectory)
+    trajectory = trajectory_in(before)
+    return record.state if trajectory is None else record.state_after(trajectory)
+
+
+def trajectory_in(events: Sequence[events_pb2.Event]) -> events_pb2.Event | None:
+    """The one that is a trajectory, if there is one."""
+    return next((event for event in events if event.HasField("trajectory_observed")), None)
 
 
 def starting(

@@ -243,7 +243,7 @@ class AgentHost:
         return self._promised(self._in_background(self._decide_in_turn(agent, place, decide, may_create)))
 
     def plan(self, learner: SafePsrl, state: AgentState) -> TimedPlan | Awaitable[TimedPlan]:
-        """The next episode's plan and the seconds that it took; at once, or when a thread has made it."""
+        """The next episode's plan; at once, or when a thread has made it."""
         return self._planners.plan(learner, state)
 
     async def snapshot(self, name: str) -> None:

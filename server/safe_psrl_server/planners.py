@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from safe_psrl.learner import AgentState, Plan, SafePsrl
+from safe_psrl.learner import AgentState, Plan, SafePsrl, settle
 from safe_psrl_server.scheduling import run_when_idle
 
 SHORT_WORK = 300_000  # products and draws of a plan that is made without a thread
@@ -18,10 +18,11 @@ PATIENCE = 5  # times what a plan should take
 
 
 class TimedPlan(NamedTuple):
-    """A plan, and the seconds that it took to make."""
+    """A plan, the seconds that it took to make, and what it was made of, settled: that takes time, too, for large tables."""
 
     plan: Plan
     seconds: float
+    state: AgentState
 
 
 class Planners:
@@ -79,5 +80,6 @@ def _work_of_a_draw(learner: SafePsrl) -> int:
 
 def _plan(learner: SafePsrl, state: AgentState) -> TimedPlan:
     began = time.perf_counter()
+    state = settle(learner.spec, state)
     _, plan = learner.start_episode(state)
-    return TimedPlan(plan, time.perf_counter() - began)
+    return TimedPlan(plan, time.perf_counter() - began, state)

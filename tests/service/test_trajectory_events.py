@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from safe_psrl import CmdpSpec, Constraint
+from safe_psrl.learner import AgentState, settle
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 from safe_psrl_server import decisions
 from safe_psrl_server.agent_record import AgentRecord
@@ -184,10 +185,17 @@ def trajectory(record: AgentRecord, *path: control_pb2.Transition) -> events_pb2
     return event
 
 
+def foresee(record: AgentRecord, event: events_pb2.Event) -> AgentState:
+    """As when the next episode is planned for."""
+    foreseen = settle(record.definition.spec, record.state_after(event))
+    record.note_settled(foreseen, event)
+    return foreseen
+
+
 def test_what_was_foreseen_is_what_comes(make_spec: Spec, transition: See) -> None:
     record, twin = begun(make_spec()), begun(make_spec())
     event = trajectory(record, transition(0, 1, 2), transition(2, 0, 3))
-    foreseen = record.state_after(event)
+    foreseen = foresee(record, event)
     assert record.totals.transitions == 0
     record.apply(event)
     twin.apply(event)
@@ -199,7 +207,7 @@ def test_what_was_foreseen_of_another_event_is_not_taken(make_spec: Spec, transi
     """As when another server appended first: the record gets what was stored, not what was decided here."""
     ours, theirs = [transition(0, 1, 2), transition(2, 0, 3)], [transition(0, 1, 1), transition(1, 0, 0)]
     record, twin = begun(make_spec()), begun(make_spec())
-    record.state_after(trajectory(record, *ours))
+    foresee(record, trajectory(record, *ours))
     stored = trajectory(twin, *theirs)
     record.apply(stored)
     twin.apply(stored)
@@ -214,7 +222,7 @@ def test_an_equal_event_that_met_another_record_is_not_taken_either(make_spec: S
     for one in (record, twin):
         one.apply(second)
     event = trajectory(record, transition(0, 1, 2))
-    record.state_after(event)
+    foresee(record, event)
     (between,), _ = decisions.report(twin, 2, 0, transition(1, 0, 0), 2)
     equal = events_pb2.Event.FromString(event.SerializeToString())
     for one in (record, twin):
