@@ -32,6 +32,7 @@ class Episode:
     transitions: list[Transition] = field(default_factory=list)
     reward: float = 0.0  # of them all
     costs: list[float] = field(default_factory=list)  # per constraint
+    planned: Policy | None = None  # if it was made here
 
     def __post_init__(self) -> None:
         self.costs = [0.0] * len(self.started.pessimism)
@@ -42,8 +43,8 @@ class Episode:
 
     @cached_property
     def policy(self) -> Policy:
-        """[H, S]. Made when it is first asked for: a history is read without."""
-        return policy_from_message(self.started.policy)
+        """[H, S]. Read when it is first asked for: a history is read without."""
+        return self.planned if self.planned is not None else policy_from_message(self.started.policy)
 
     @cached_property
     def is_apart(self) -> bool:
@@ -101,6 +102,7 @@ class AgentRecord:
         self._definition: Definition | None = None
         self._known = _Known(None, [])  # replaced as a whole: snapshots settle it in a thread
         self._foreseen: Observation | None = None
+        self._planned: tuple[events_pb2.Event, Policy] | None = None
 
     @property
     def definition(self) -> Definition:
@@ -134,7 +136,7 @@ class AgentRecord:
         if kind in OBSERVED:
             self._observe(event)
         elif kind == "episode_started":
-            self._start(event.episode_started, event.time_micros)
+            self._start(event)
         elif kind == "episode_ended":
             self._end(event.episode_ended)
         elif kind == "agent_created":
@@ -210,6 +212,10 @@ class AgentRecord:
         """Note what an event will say that may come next: it need not be read then."""
         self._foreseen = observation
 
+    def foresee_policy(self, start: events_pb2.Event, policy: Policy) -> None:
+        """The same of an episode that may begin next."""
+        self._planned = start, policy
+
     def state_after(self, trajectory: events_pb2.Event) -> AgentState:
         """What is learned once `trajectory`, which was foreseen, is applied to this record, too."""
         observation = self._foreseen
@@ -242,9 +248,11 @@ class AgentRecord:
         digest.update(self.totals.SerializeToString(deterministic=True))
         return digest.hexdigest()
 
-    def _start(self, started: events_pb2.EpisodeStarted, time_micros: int) -> None:
+    def _start(self, event: events_pb2.Event) -> None:
+        started, planned, self._planned = event.episode_started, self._planned, None
+        policy = planned[1] if planned is not None and planned[0] is event else None
         self._known = self._known._replace(started=started)
-        self.episodes[started.episode] = Episode(started, time_micros)
+        self.episodes[started.episode] = Episode(started, event.time_micros, planned=policy)
         for number in self._beyond_memory({number: episode.end for number, episode in self.episodes.items()}):
             del self.episodes[number]
 

@@ -204,6 +204,7 @@ class AgentCommands:
                 record.note_settled(settled, decisions.trajectory_in(before))
             self.host.meter.planned(record.name, plan.episode, seconds, satisfiable=plan.kernel_satisfiable)
             event = decisions.starting(plan, request_id, state, PLANNED_BY, seconds, self.host.now_micros())
+            record.foresee_policy(event, plan.policy)
             return [*before, *closing, event], event.episode_started
 
         async def in_time(planning: Awaitable[TimedPlan]) -> "Decision[events_pb2.EpisodeStarted]":

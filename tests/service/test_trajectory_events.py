@@ -232,6 +232,26 @@ def test_an_equal_event_that_met_another_record_is_not_taken_either(make_spec: S
     assert record.settled_state().transition_counts.sum() == 2
 
 
+def test_the_policy_of_an_episode_that_was_planned_here_is_not_read_again(make_spec: Spec) -> None:
+    record = begun(make_spec(max_open_episodes=2))
+    _, plan = record.definition.learner.start_episode(record.state)
+    start = decisions.starting(plan, "", None, "test", 0.0, 1)
+    record.foresee_policy(start, plan.policy)
+    record.apply(start)
+    assert record.episodes[2].policy is plan.policy
+
+
+def test_the_policy_that_was_planned_is_not_taken_for_another_episode(make_spec: Spec) -> None:
+    """As when another server began one first."""
+    record = begun(make_spec(max_open_episodes=2))
+    _, plan = record.definition.learner.start_episode(record.state)
+    ours, theirs = decisions.starting(plan, "", None, "test", 0.0, 1), decisions.starting(plan, "", None, "test", 0.0, 1)
+    theirs.episode_started.policy.actions[:] = [1 - action for action in plan.policy.ravel().tolist()]
+    record.foresee_policy(ours, plan.policy)
+    record.apply(theirs)
+    assert (record.episodes[2].policy == 1 - plan.policy).all()
+
+
 async def test_a_trajectory_that_lost_the_race_is_decided_on_anew(make_bench: Any, make_spec: Spec, transition: See) -> None:
     """Two servers on one store. The loser's plan of the next episode was made from what it foresaw, and is made again."""
     store = MemoryStore()
