@@ -30,12 +30,7 @@ class Episode:
     active_micros: int
     end: "events_pb2.EpisodeEnd.ValueType" = OPEN
     transitions: list[Transition] = field(default_factory=list)
-    reward: float = 0.0  # of them all
-    costs: list[float] = field(default_factory=list)  # per constraint
     planned: Policy | None = None  # if it was made here
-
-    def __post_init__(self) -> None:
-        self.costs = [0.0] * len(self.started.pessimism)
 
     @property
     def number(self) -> int:
@@ -62,14 +57,6 @@ class Episode:
         actions, num_states = policy.actions, policy.num_states
         return sum([actions[step.step * num_states + step.state] != step.action for step in steps])
 
-    def add(self, steps: Sequence[Transition], time_micros: int) -> None:
-        self.transitions += steps
-        self.active_micros = time_micros
-        for step in steps:
-            self.reward += step.reward
-            for i, cost in enumerate(step.costs):
-                self.costs[i] += cost
-
     @property
     def next_step(self) -> int:
         return len(self.transitions)
@@ -77,6 +64,18 @@ class Episode:
     @property
     def is_open(self) -> bool:
         return self.end == OPEN
+
+    @property
+    def reward(self) -> float:
+        return sum([transition.reward for transition in self.transitions])
+
+    @property
+    def costs(self) -> list[float]:
+        totals = [0.0] * len(self.started.pessimism)
+        for transition in self.transitions:
+            for i, cost in enumerate(transition.costs):
+                totals[i] += cost
+        return totals
 
 
 class _Known(NamedTuple):
@@ -182,8 +181,7 @@ class AgentRecord:
         self.totals.CopyFrom(snapshot.totals)
         self.paused, self.pause_reason = snapshot.paused, snapshot.pause_reason
         for kept in snapshot.episodes:
-            episode = self.episodes[kept.started.episode] = Episode(kept.started, kept.active_micros, kept.end)
-            episode.add(read_steps(kept), kept.active_micros)
+            self.episodes[kept.started.episode] = Episode(kept.started, kept.active_micros, kept.end, read_steps(kept))
 
     def attach(self, policies: Mapping[int, bytes]) -> None:
         """Give episodes their policies that are stored apart. Raises ValueError if one is missing, or not what was stored."""
@@ -220,7 +218,7 @@ class AgentRecord:
         """What is learned once `trajectory`, which was foreseen, is applied to this record, too."""
         observation = self._foreseen
         if observation is None or observation.event is not trajectory:
-            observation = self._foreseen = read(trajectory)
+            observation = self._foreseen = Observation(trajectory, *read(trajectory))
         now = self.state
         tables = now.transition_counts, now.signal_sums, now.visits
         return AgentState(now.episode, now.dual_variables, *tables, (*now.pending, *observation.steps))
@@ -262,18 +260,20 @@ class AgentRecord:
 
     def _observe(self, event: events_pb2.Event) -> None:
         """Steps of one episode."""
-        observation, self._foreseen = self._foreseen, None
-        foreseen = observation is not None and observation.event is event  # another one like it may have met another record
-        if observation is None or not foreseen:
-            observation = read(event)
-        _, number, steps, overridden, state = observation
-        episode, totals = self.episodes[number], self.totals
-        if not (foreseen or episode.is_apart):
-            overridden = episode.overrides(steps)
-        totals.transitions += len(steps)
+        foreseen, self._foreseen = self._foreseen, None
+        if foreseen is not None and foreseen.event is event:  # another one like it may have met another record
+            _, number, steps, overridden, state = foreseen
+            episode = self.episodes[number]
+        else:
+            number, steps, overridden = read(event)
+            episode, state = self.episodes[number], None
+            if not episode.is_apart:
+                overridden = episode.overrides(steps)
+        self.totals.transitions += len(steps)
         if overridden:
-            totals.overridden_actions += overridden
-        episode.add(steps, event.time_micros)
+            self.totals.overridden_actions += overridden
+        episode.transitions += steps
+        episode.active_micros = event.time_micros
         if state is not None:
             self._known = _Known(state, [])
             return

@@ -140,7 +140,7 @@ def ending(
     episode: Episode, end: "events_pb2.EpisodeEnd.ValueType", now_micros: int, steps: Sequence[Transition] = ()
 ) -> events_pb2.Event:
     """The event that ends `episode` after `steps` more."""
-    reward, costs = episode.reward, episode.costs.copy()
+    reward, costs = episode.reward, episode.costs
     for step in steps:
         reward += step.reward
         for i, cost in enumerate(step.costs):

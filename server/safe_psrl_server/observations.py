@@ -6,14 +6,16 @@ from typing import NamedTuple
 from safe_psrl.learner import AgentState, Transition
 from safe_psrl_proto.v1 import events_pb2
 
+Stored = tuple[int, Sequence[Transition], int]
+
 
 class Observation(NamedTuple):
-    """What an event of steps says."""
+    """What an event of steps says, known before it is stored."""
 
     event: events_pb2.Event
     episode: int
     steps: Sequence[Transition]
-    overridden: int  # how many actions were not the proposed ones; read from an event, only if the policy is stored apart
+    overridden: int  # how many actions were not the proposed ones
     state: AgentState | None = None  # what is learned after it, if that was worked out already
 
 
@@ -41,15 +43,15 @@ def trajectory_event(now_micros: int, episode: int, steps: Sequence[Transition],
     return event
 
 
-def read(event: events_pb2.Event) -> Observation:
-    """What was stored."""
+def read(event: events_pb2.Event) -> Stored:
+    """The episode, the steps, and of how many of them the event says that they were not the proposed ones."""
     if not event.HasField("trajectory_observed"):
         one = event.transition_observed
-        return Observation(event, one.episode, [_step(one)], one.overridden)
+        return one.episode, (_step(one),), one.overridden
     message = event.trajectory_observed
     if message.steps:
         steps = [_step(step) for step in message.steps]
-        return Observation(event, message.steps[0].episode, steps, sum(step.overridden for step in message.steps))
+        return message.steps[0].episode, steps, sum(step.overridden for step in message.steps)
     next_states, costs = message.next_states[:], message.costs[:]
     width = len(costs) // len(next_states)
     steps = [
@@ -58,7 +60,7 @@ def read(event: events_pb2.Event) -> Observation:
             zip([message.state, *next_states[:-1]], message.actions, next_states, message.rewards, strict=True)
         )
     ]
-    return Observation(event, message.episode, steps, message.overridden)
+    return message.episode, steps, message.overridden
 
 
 def write_steps(record: events_pb2.EpisodeRecord, steps: Sequence[Transition]) -> None:

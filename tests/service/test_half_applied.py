@@ -1,31 +1,24 @@
 """What is stored but could not be applied, for want of memory say, is read again: never half of it served."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from safe_psrl.learner import Transition
 from safe_psrl_proto.v1 import control_pb2, model_pb2
-from safe_psrl_server.agent_record import Episode
 from safe_psrl_server.errors import UnavailableError
 
 
-def fail_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory runs out in the midst of applying a transition, and is there again after that."""
-    add = Episode.add
+class Failing(list[Transition]):
+    """Memory runs out while steps are added to it."""
 
-    def fail(episode: Episode, steps: Sequence[Transition], time_micros: int) -> None:
-        monkeypatch.setattr(Episode, "add", add)
-        add(episode, steps, time_micros)
+    def __iadd__(self, _steps: object) -> Any:
         raise MemoryError
-
-    monkeypatch.setattr(Episode, "add", fail)
 
 
 async def test_a_transition_that_could_not_be_applied_is_read_again(
     bench: Any,
-    monkeypatch: pytest.MonkeyPatch,
     make_spec: Callable[..., model_pb2.AgentSpec],
     transition: Callable[..., control_pb2.Transition],
 ) -> None:
@@ -39,7 +32,8 @@ async def test_a_transition_that_could_not_be_applied_is_read_again(
         return bench.commands.report(request, wants_action=False)
 
     await report(0)
-    fail_once(monkeypatch)
+    episode = bench.host.record("agent").episodes[started.episode]
+    episode.transitions = Failing(episode.transitions)
     with pytest.raises(UnavailableError, match="try again"):
         await report(1)
     _, again = await report(1)

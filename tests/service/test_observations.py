@@ -37,14 +37,16 @@ def stored(event: events_pb2.Event) -> events_pb2.Event:
 
 @given(steps=paths(), episode=some.integers(1, 2**62), overridden=some.integers(0, 12))
 def test_a_trajectory_is_read_as_it_was_written(steps: list[Transition], episode: int, overridden: int) -> None:
-    found = read(stored(trajectory_event(7, episode, steps, overridden)))
-    assert (found.event.time_micros, found.episode, list(found.steps), found.overridden) == (7, episode, steps, overridden)
+    event = stored(trajectory_event(7, episode, steps, overridden))
+    number, found, others = read(event)
+    assert (event.time_micros, number, list(found), others) == (7, episode, steps, overridden)
 
 
 @given(steps=paths(), episode=some.integers(1, 2**62), overridden=some.booleans())
 def test_a_step_is_read_as_it_was_written(steps: list[Transition], episode: int, overridden: bool) -> None:
-    found = read(stored(step_event(7, episode, steps[0], overridden)))
-    assert (found.event.time_micros, found.episode, list(found.steps), found.overridden) == (7, episode, steps[:1], overridden)
+    event = stored(step_event(7, episode, steps[0], overridden))
+    number, found, others = read(event)
+    assert (event.time_micros, number, list(found), others) == (7, episode, steps[:1], overridden)
 
 
 @given(steps=paths(), episode=some.integers(1, 2**62))
@@ -52,8 +54,8 @@ def test_a_trajectory_of_an_older_store_is_read(steps: list[Transition], episode
     """There each step was a message of its own."""
     singles = [step_event(7, episode, step, overridden=False).transition_observed for step in steps]
     singles[0].overridden = True
-    found = read(stored(events_pb2.Event(trajectory_observed=events_pb2.TrajectoryObserved(steps=singles))))
-    assert (found.episode, list(found.steps), found.overridden) == (episode, steps, 1)
+    number, found, others = read(stored(events_pb2.Event(trajectory_observed=events_pb2.TrajectoryObserved(steps=singles))))
+    assert (number, list(found), others) == (episode, steps, 1)
 
 
 def begun(spec: model_pb2.AgentSpec) -> AgentRecord:
