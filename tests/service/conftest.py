@@ -14,10 +14,12 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from safe_psrl import CmdpSpec, Constraint, warm_up
-from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
+from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, events_pb2, model_pb2
+from safe_psrl_server import decisions
+from safe_psrl_server.agent_record import AgentRecord
 from safe_psrl_server.commands import AgentCommands
 from safe_psrl_server.config import Limits, SnapshotPolicy
-from safe_psrl_server.conversion import cmdp_to_message
+from safe_psrl_server.conversion import cmdp_to_message, completed
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.host import AgentHost
 from safe_psrl_server.store import EventStore
@@ -73,6 +75,16 @@ def agent_spec(
 
 def seen(state: int, action: int, next_state: int, **fields: Any) -> control_pb2.Transition:
     return control_pb2.Transition(state=state, action=action, next_state=next_state, **fields)
+
+
+def begun_record(**fields: Any) -> AgentRecord:
+    """Of an agent in its first episode, from events alone."""
+    record = AgentRecord("a")
+    spec = completed(agent_spec(**fields), 60.0)
+    record.apply(events_pb2.Event(agent_created=events_pb2.AgentCreated(spec=spec)))
+    _, plan = record.definition.learner.start_episode(record.state)
+    record.apply(decisions.starting(plan, "", None, "test", 0.0, 1))
+    return record
 
 
 class Refusal(NamedTuple):
@@ -225,6 +237,11 @@ def make_problem() -> Callable[..., CmdpSpec]:
 @pytest.fixture(scope="session")
 def transition() -> Callable[..., control_pb2.Transition]:
     return seen
+
+
+@pytest.fixture(scope="session")
+def begun() -> Callable[..., AgentRecord]:
+    return begun_record
 
 
 @pytest.fixture(scope="session")

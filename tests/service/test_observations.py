@@ -10,12 +10,12 @@ from safe_psrl.learner import Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
 from safe_psrl_server import decisions
 from safe_psrl_server.agent_record import AgentRecord
-from safe_psrl_server.conversion import completed
 from safe_psrl_server.observations import read, read_steps, step_event, trajectory_event, write_steps
 from safe_psrl_server.snapshot import snapshot_of
 
 Spec = Callable[..., model_pb2.AgentSpec]
 See = Callable[..., control_pb2.Transition]
+Begun = Callable[..., AgentRecord]
 small = some.integers(0, 2**31 - 1)
 
 
@@ -58,24 +58,16 @@ def test_a_trajectory_of_an_older_store_is_read(steps: list[Transition], episode
     assert (number, list(found), others) == (episode, steps, 1)
 
 
-def begun(spec: model_pb2.AgentSpec) -> AgentRecord:
-    record = AgentRecord("a")
-    record.apply(events_pb2.Event(agent_created=events_pb2.AgentCreated(spec=completed(spec, 60.0))))
-    _, plan = record.definition.learner.start_episode(record.state)
-    record.apply(decisions.starting(plan, "", None, "test", 0.0, 1))
-    return record
-
-
 @pytest.mark.parametrize("apart", [False, True])
-def test_actions_that_were_not_the_proposed_ones_are_counted(make_spec: Spec, transition: See, apart: bool) -> None:
+def test_actions_that_were_not_the_proposed_ones_are_counted(begun: Begun, transition: See, apart: bool) -> None:
     """Here as they are decided on, and by whoever reads them; where the policy is stored apart, without it."""
-    record, reader = begun(make_spec()), begun(make_spec())
+    record, reader = begun(), begun()
     for one in (record, reader):
         one.episodes[1].started.policy_digest = b"digest" if apart else b""
     proposed = record.episodes[1].policy.tolist()
     path = [transition(0, proposed[0][0], 2), transition(2, (proposed[1][2] + 1) % 2, 1)]
     (event,), _, _ = decisions.report_all(record, 1, path, 2)
-    (single,), _ = decisions.report(twin := begun(make_spec()), 1, 0, transition(0, (proposed[0][0] + 1) % 2, 0), 2)
+    (single,), _ = decisions.report(twin := begun(), 1, 0, transition(0, (proposed[0][0] + 1) % 2, 0), 2)
     if apart:
         reader.episodes[1].started.policy.ClearField("actions")
     record.apply(event)
@@ -94,8 +86,8 @@ def test_the_steps_of_a_snapshot_are_those_that_were_kept(steps: list[Transition
 
 
 @pytest.mark.parametrize(("field", "value"), [("step", 1), ("step", -1), ("episode", 2), ("episode", 0)])
-def test_steps_that_are_out_of_place_are_refused(make_spec: Spec, transition: See, field: str, value: int) -> None:
-    record = begun(make_spec())
+def test_steps_that_are_out_of_place_are_refused(begun: Begun, transition: See, field: str, value: int) -> None:
+    record = begun()
     (event,), _ = decisions.report(record, 1, 0, transition(0, 1, 2), 2)
     record.apply(event)
     snapshot = snapshot_of(record)

@@ -16,13 +16,14 @@ from safe_psrl.learner import AgentState, settle
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 from safe_psrl_server import decisions
 from safe_psrl_server.agent_record import AgentRecord
-from safe_psrl_server.conversion import cmdp_to_message, completed
+from safe_psrl_server.conversion import cmdp_to_message
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.observations import read
 from safe_psrl_server.store.memory import MemoryStore
 
 HORIZON, STATES, ACTIONS = 4, 3, 2
 See = Callable[..., control_pb2.Transition]
+Begun = Callable[..., AgentRecord]
 Spec = Callable[..., model_pb2.AgentSpec]
 
 
@@ -171,15 +172,6 @@ def test_trajectories_outlive_a_restart_and_a_crash(tmp_path: Path, make_wire: A
 # --- what was foreseen
 
 
-def begun(spec: model_pb2.AgentSpec) -> AgentRecord:
-    """An agent in its first episode."""
-    record = AgentRecord("a")
-    record.apply(events_pb2.Event(agent_created=events_pb2.AgentCreated(spec=completed(spec, 60.0))))
-    _, plan = record.definition.learner.start_episode(record.state)
-    record.apply(decisions.starting(plan, "", None, "test", 0.0, 1))
-    return record
-
-
 def trajectory(record: AgentRecord, *path: control_pb2.Transition) -> events_pb2.Event:
     (event, *_), _, _ = decisions.report_all(record, 1, path, 2)
     return event
@@ -192,8 +184,8 @@ def foresee(record: AgentRecord, event: events_pb2.Event) -> AgentState:
     return foreseen
 
 
-def test_what_was_foreseen_is_what_comes(make_spec: Spec, transition: See) -> None:
-    record, twin = begun(make_spec()), begun(make_spec())
+def test_what_was_foreseen_is_what_comes(begun: Begun, transition: See) -> None:
+    record, twin = begun(), begun()
     event = trajectory(record, transition(0, 1, 2), transition(2, 0, 3))
     foreseen = foresee(record, event)
     assert record.totals.transitions == 0
@@ -203,10 +195,10 @@ def test_what_was_foreseen_is_what_comes(make_spec: Spec, transition: See) -> No
     assert record.state.transition_counts is foreseen.transition_counts, "it was worked out again"
 
 
-def test_what_was_foreseen_of_another_event_is_not_taken(make_spec: Spec, transition: See) -> None:
+def test_what_was_foreseen_of_another_event_is_not_taken(begun: Begun, transition: See) -> None:
     """As when another server appended first: the record gets what was stored, not what was decided here."""
     ours, theirs = [transition(0, 1, 2), transition(2, 0, 3)], [transition(0, 1, 1), transition(1, 0, 0)]
-    record, twin = begun(make_spec()), begun(make_spec())
+    record, twin = begun(), begun()
     foresee(record, trajectory(record, *ours))
     stored = trajectory(twin, *theirs)
     record.apply(stored)
@@ -214,9 +206,9 @@ def test_what_was_foreseen_of_another_event_is_not_taken(make_spec: Spec, transi
     assert record.digest() == twin.digest()
 
 
-def test_an_equal_event_that_met_another_record_is_not_taken_either(make_spec: Spec, transition: See) -> None:
+def test_an_equal_event_that_met_another_record_is_not_taken_either(begun: Begun, transition: See) -> None:
     """Another server appended a step of another episode, and then the same trajectory: both are learned from."""
-    record, twin = begun(make_spec(max_open_episodes=2)), begun(make_spec(max_open_episodes=2))
+    record, twin = begun(max_open_episodes=2), begun(max_open_episodes=2)
     _, plan = twin.definition.learner.start_episode(twin.state)
     second = decisions.starting(plan, "", None, "test", 0.0, 1)
     for one in (record, twin):
@@ -232,8 +224,8 @@ def test_an_equal_event_that_met_another_record_is_not_taken_either(make_spec: S
     assert record.settled_state().transition_counts.sum() == 2
 
 
-def test_the_policy_of_an_episode_that_was_planned_here_is_not_read_again(make_spec: Spec) -> None:
-    record = begun(make_spec(max_open_episodes=2))
+def test_the_policy_of_an_episode_that_was_planned_here_is_not_read_again(begun: Begun) -> None:
+    record = begun(max_open_episodes=2)
     _, plan = record.definition.learner.start_episode(record.state)
     start = decisions.starting(plan, "", None, "test", 0.0, 1)
     record.foresee_policy(start, plan.policy)
@@ -241,9 +233,9 @@ def test_the_policy_of_an_episode_that_was_planned_here_is_not_read_again(make_s
     assert record.episodes[2].policy is plan.policy
 
 
-def test_the_policy_that_was_planned_is_not_taken_for_another_episode(make_spec: Spec) -> None:
+def test_the_policy_that_was_planned_is_not_taken_for_another_episode(begun: Begun) -> None:
     """As when another server began one first."""
-    record = begun(make_spec(max_open_episodes=2))
+    record = begun(max_open_episodes=2)
     _, plan = record.definition.learner.start_episode(record.state)
     ours, theirs = decisions.starting(plan, "", None, "test", 0.0, 1), decisions.starting(plan, "", None, "test", 0.0, 1)
     theirs.episode_started.policy.actions[:] = [1 - action for action in plan.policy.ravel().tolist()]
