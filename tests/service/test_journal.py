@@ -127,6 +127,17 @@ async def test_a_journal_that_lost_something_is_not_opened(tmp_path: Path, data:
         await SqliteStore(directory).open()
 
 
+@pytest.mark.parametrize("damage", ["DELETE FROM commits", "UPDATE commits SET number = 'x'"])
+async def test_without_a_count_of_commits_it_is_not_opened(tmp_path: Path, data: SqliteStore, damage: str) -> None:
+    """Whatever the journal says: nobody knows what it goes on from."""
+    directory = crashed(data, tmp_path / "again")
+    with sqlite3.connect(directory / FILE) as db:
+        assert db.execute(damage).rowcount
+    db.close()
+    with pytest.raises(StoreError, match=r"is damaged \(no count of commits\): restore it from a backup"):
+        await SqliteStore(directory).open()
+
+
 @pytest.mark.parametrize("damage", ["DELETE FROM journal", "DELETE FROM journal WHERE number = 7"])
 async def test_the_end_of_a_journal_is_missed(tmp_path: Path, data: SqliteStore, damage: str) -> None:
     """As if the last commits had never been; but they were counted elsewhere, too."""

@@ -73,8 +73,10 @@ class Journal:
 
     def file_leftover(self) -> None:
         """What another process entered last. Raises `JournalDamagedError` if it is not what that was."""
-        (self.commits,) = self._db.execute("SELECT number FROM commits").fetchone()
-        before = self.commits
+        found = self._db.execute("SELECT number FROM commits").fetchone()
+        if found is None or not isinstance(found[0], int):
+            raise JournalDamagedError("no count of commits")
+        before = self.commits = found[0]
         for row in self._db.execute(LEFTOVER):
             self.commits += 1
             self._rows += _read(self.commits, *row)
