@@ -3,6 +3,7 @@
 import random
 import shutil
 import sqlite3
+import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from server_process import SERVING, START_SECONDS, ServerProcess, wait_until
 from faults.fault import SETTINGS, Fault
 from safe_psrl_proto.v1 import admin_pb2
 
-DATABASE, LOG, COUNT = "safe-psrl.db", "safe-psrl.db-wal", "commits"
+DATABASE, WAL, LOG, COUNT = "safe-psrl.db", "safe-psrl.db-wal", "safe-psrl.log", "commits"
 CANNOT_START = 2
 QUARANTINED = admin_pb2.AGENT_CONDITION_QUARANTINED
 COPIES = 3  # that are damaged in a round, each in its own way
@@ -142,8 +143,12 @@ def lose(chosen: random.Random, directory: Path) -> None:
 
 
 def tear_log(chosen: random.Random, directory: Path) -> None:
-    """The last bytes of the log, or of the database if there is none, never arrived."""
-    with changed(chosen, directory, (LOG if (directory / LOG).exists() else DATABASE,)) as content:
+    """The last bytes of the log, or of the database if nothing is in a log, never arrived."""
+    if used := _used_by_log(directory):
+        with changed(chosen, directory, (LOG,)) as content:
+            del content[used - chosen.randrange(1, used + 1) :]
+        return
+    with changed(chosen, directory, (WAL if (directory / WAL).exists() else DATABASE,)) as content:
         del content[-chosen.randrange(1, 4097) :]
 
 
@@ -152,7 +157,9 @@ def change_events(chosen: random.Random, directory: Path) -> None:
     place = -chosen.randrange(3, 7)
     newest = "SELECT coalesce(max(version), 0) FROM snapshots WHERE snapshots.agent = events.agent"
     _change_rows(directory, "events", "agent, version", "payload", f"version > ({newest})", place)
-    _change_rows(directory, "journal", "number", "payloads", "true", place)  # of the last event of each commit
+    for end in _ends_in_log(directory):  # of the last event of each commit
+        with changed(chosen, directory, (LOG,)) as content:
+            content[end + place] ^= 1
 
 
 def change_newest_snapshot(chosen: random.Random, directory: Path) -> None:
@@ -166,13 +173,34 @@ DAMAGES: tuple[Damage, ...] = (tear_log, change_events, flip, change_newest_snap
 
 @contextmanager
 def changed(
-    chosen: random.Random, directory: Path, names: Sequence[str] = (DATABASE, LOG, DATABASE, LOG, COUNT)
+    chosen: random.Random, directory: Path, names: Sequence[str] = (DATABASE, WAL, LOG, DATABASE, WAL, LOG, COUNT)
 ) -> Iterator[bytearray]:
-    """The content of one of the files, to be changed."""
+    """The content of one of the files, to be changed; of our own log what counts of it."""
     path = directory / chosen.choice([name for name in names if (directory / name).exists()])
     content = bytearray(path.read_bytes())
+    if path.name == LOG:
+        del content[max(_used_by_log(directory), 1) :]
     yield content
     path.write_bytes(content)
+
+
+def _ends_in_log(directory: Path) -> list[int]:
+    """Where each commit of the log ends that the database has not. Of each: a digest, its number, two sizes, a digest, entries
+    and payloads."""
+    with closing(sqlite3.connect(directory / DATABASE)) as database:
+        (filed,) = database.execute("SELECT number FROM commits").fetchone()
+    content, ends, end = (directory / LOG).read_bytes(), list[int](), 0
+    while end + 48 <= len(content):
+        number, entries, payloads = struct.unpack_from("<QII", content, end + 16)
+        if number <= filed or number != filed + len(ends) + 1:
+            break
+        end += 48 + entries + payloads
+        ends.append(end)
+    return ends
+
+
+def _used_by_log(directory: Path) -> int:
+    return max(_ends_in_log(directory), default=0)
 
 
 def _change_rows(directory: Path, table: str, key: str, column: str, where: str, place: int) -> None:

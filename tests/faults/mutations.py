@@ -60,9 +60,9 @@ MUTATIONS: Final = (
         "Killed",
         [
             Edit(
-                f"{SERVER}/store/sqlite.py",
-                'self._writing.execute("COMMIT")\n',
-                'self._writing.execute("ROLLBACK")\n',
+                f"{SERVER}/store/log.py",
+                "        self._write(commit)\n",
+                "        self._end += len(commit)\n",
             )
         ],
     ),
@@ -103,12 +103,12 @@ MUTATIONS: Final = (
     Mutation(
         "commits are not flushed",
         "SyncFails",
-        [Edit(f"{SERVER}/store/sqlite.py", "PRAGMA synchronous = FULL", "PRAGMA synchronous = OFF")],
+        [Edit(f"{SERVER}/store/log.py", " | os.O_DSYNC", "")],
     ),
     Mutation(
         "the count of commits is not looked at",
         "Damaged",
-        [Edit(f"{SERVER}/store/witness.py", "int(noted) > stored:", "int(noted) < 0:")],
+        [Edit(f"{SERVER}/store/witness.py", "if noted > stored:", "if noted < 0:")],
     ),
     Mutation(
         "the chain of events is not checked",
@@ -132,7 +132,7 @@ MUTATIONS: Final = (
         "Damaged",
         [
             Edit(
-                f"{SERVER}/store/sqlite.py",
+                f"{SERVER}/store/sqlite_streams.py",
                 'db.execute("DELETE FROM events WHERE agent = ? AND version <= ?", (agent, older[0]))',
                 'db.execute("DELETE FROM events WHERE agent = ? AND version < ?", (agent, version))',
             )

@@ -32,9 +32,9 @@ extern int getpid(void);
 extern int kill(int process, int number);
 
 #if defined(__x86_64__)
-enum { WRITE = 1, PWRITE = 18, FSYNC = 74, FDATASYNC = 75, READLINK = 267, CLOCK = 228, SLEEP = 35 };
+enum { WRITE = 1, PWRITE = 18, FCNTL = 72, FSYNC = 74, FDATASYNC = 75, READLINK = 267, CLOCK = 228, SLEEP = 35 };
 #elif defined(__aarch64__)
-enum { WRITE = 64, PWRITE = 68, FSYNC = 82, FDATASYNC = 83, READLINK = 78, CLOCK = 113, SLEEP = 101 };
+enum { WRITE = 64, PWRITE = 68, FCNTL = 25, FSYNC = 82, FDATASYNC = 83, READLINK = 78, CLOCK = 113, SLEEP = 101 };
 #else
 #error "the numbers of this architecture's system calls are not known here"
 #endif
@@ -81,8 +81,15 @@ static ssize_t failed(void) {
     return -1;
 }
 
+/* Whether each write to it is a flush, too: opened with O_DSYNC. */
+static int flushes(int file) { return syscall(FCNTL, file, 3, 0) & 010000; }
+
 static ssize_t put(long call, int file, const void *data, size_t size, long offset) {
     if (strikes(file, FAIL_WRITE)) return failed();
+    if (control()->mode == FAIL_SYNC && flushes(file) && strikes(file, FAIL_SYNC)) {
+        syscall(call, file, data, size, offset);
+        return failed();
+    }
     if (strikes(file, TEAR_WRITE)) {
         syscall(call, file, data, size / 2, offset);
         kill(getpid(), 9);

@@ -20,6 +20,7 @@ from safe_psrl_server.errors import DataLossError
 from safe_psrl_server.host import AgentHost
 from safe_psrl_server.snapshot import snapshot_of
 from safe_psrl_server.store import StoreError
+from safe_psrl_server.store.log import LOG
 from safe_psrl_server.store.sqlite import FILE, SqliteStore
 
 WAL = f"{FILE}-wal"
@@ -31,6 +32,7 @@ class Image(NamedTuple):
 
     files: dict[str, bytes]
     states: dict[str, bytes]  # by agent; deleted ones are not among them
+    in_log: int = 0  # bytes of our own log that are not in the database
 
 
 def state_of(host: AgentHost, name: str) -> bytes:
@@ -58,19 +60,26 @@ async def fill(bench: Any, spec: model_pb2.AgentSpec) -> dict[str, bytes]:
         await play(bench, name, 2, 1)
         await bench.host.snapshot(name)
     await bench.commands.delete("gone")
+    for name in ("7", "omega"):  # after the last snapshot, so in the log
+        await bench.commands.end_episode(control_pb2.EndEpisodeRequest(agent=name, episode=2))
+        await play(bench, name, 2, 1)
     await bench.commands.pause("omega", "night")
     return {name: state_of(bench.host, name) for name in ("alpha", "7", "beta", "omega")}
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
-    return {name: (directory / name).read_bytes() for name in (FILE, WAL, "commits") if (directory / name).exists()}
+    """Without the room that the log has left."""
+    names = (FILE, WAL, LOG, "commits")
+    return {
+        name: (directory / name).read_bytes().rstrip(b"\0" * (name == LOG)) for name in names if (directory / name).exists()
+    }
 
 
 @pytest.fixture(scope="module")
 def images(
     tmp_path_factory: pytest.TempPathFactory, make_bench: Callable[..., Any], make_spec: Callable[..., model_pb2.AgentSpec]
 ) -> dict[str, Image]:
-    """A database as a clean stop leaves it; one as a crash does, all in its log; and one of which half is in the log."""
+    """A database as a clean stop leaves it; one as a crash does, all in its logs; and one of which half is in SQLite's log."""
 
     async def build() -> dict[str, Image]:
         directory = tmp_path_factory.mktemp("image") / "data"
@@ -78,13 +87,15 @@ def images(
         states = await fill(bench, make_spec())
         crashed = files_of(directory)
         assert len(crashed[WAL]) > 20_000
+        in_log = bench.store._log._end
+        assert in_log > 500
         bench.store._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         await bench.store._other(lambda db: db.execute("UPDATE events SET version = version"))
         halved = files_of(directory)
         await bench.close()
         clean = files_of(directory)
         assert WAL not in clean
-        return {"clean": Image(clean, states), "crashed": Image(crashed, states), "halved": Image(halved, states)}
+        return {"clean": Image(clean, states), "crashed": Image(crashed, states, in_log), "halved": Image(halved, states)}
 
     return asyncio.run(build())
 
@@ -231,6 +242,37 @@ def test_a_log_that_was_cut_off(tmp_path: Path, images: dict[str, Image], kind: 
     lengths = sorted({0, 1, 31, 32, 33, 4151, 4152, size - 1, *range(0, size, size // 60)})
     counts = survey(tmp_path, image, WAL, [cut(length) for length in lengths if length < size])
     assert set(counts) == {"refused"}
+
+
+def test_flipped_bits_in_our_own_log(tmp_path: Path, images: dict[str, Image]) -> None:
+    """Whose event it was, and its place, concern all; the event itself only its agent."""
+    counts = survey(tmp_path, images["crashed"], LOG, flips(images["crashed"].in_log, 7))
+    assert set(counts) == {"exact", "quarantined", "refused"}
+
+
+def test_what_is_left_in_our_own_log_of_before_does_not_matter(tmp_path: Path, images: dict[str, Image]) -> None:
+    """The database has it."""
+    size, used = len(images["crashed"].files[LOG]), images["crashed"].in_log
+    assert size > used
+    damages = [*flips(size, 97, used), cut(used), cut(used + 1), zero(used, size)]
+    assert survey(tmp_path, images["crashed"], LOG, damages) == {"exact": 4 * len(damages)}
+
+
+def test_our_own_log_cut_off(tmp_path: Path, images: dict[str, Image]) -> None:
+    """A record of which the end is missing was acknowledged, so it is damage; behind it nothing is."""
+    used = images["crashed"].in_log
+    lengths = sorted({0, 1, 15, 16, 47, 48, used - 1, *range(0, used, used // 60)})
+    counts = survey(tmp_path, images["crashed"], LOG, [cut(length) for length in lengths])
+    assert set(counts) <= {"exact", "quarantined", "refused"}
+    assert counts["refused"] > len(lengths) // 2
+    assert counts["quarantined"]
+
+
+def test_lost_sectors_of_our_own_log(tmp_path: Path, images: dict[str, Image]) -> None:
+    damages = [zero(start, 512) for start in range(0, images["crashed"].in_log, 512)]
+    counts = survey(tmp_path, images["crashed"], LOG, damages)
+    assert set(counts) <= {"exact", "quarantined", "refused"}
+    assert counts["refused"]
 
 
 @pytest.mark.parametrize("kind", ["crashed", "halved"])

@@ -1,16 +1,19 @@
-"""The journal of the embedded store: filed in time, whole after a crash, and never less than what was acknowledged."""
+"""The journal of the embedded store and its log: filed in time, whole after a crash, never less than what was acknowledged."""
 
 import asyncio
+import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from safe_psrl_server.store import DamagedStreamError, StoreError
+from safe_psrl_server.store import DamagedStreamError, StoreError, backup
+from safe_psrl_server.store.backup import copy_directory
 from safe_psrl_server.store.journal import LONG, Journal
+from safe_psrl_server.store.log import LOG, ROOM, LogFile, Record, following, record
 from safe_psrl_server.store.schema import APPLICATION_ID, MIGRATIONS
 from safe_psrl_server.store.sqlite import FILE, SqliteStore, _Group
 
@@ -32,9 +35,10 @@ async def data(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 def in_journal(store: SqliteStore) -> int:
     """Commits that are not filed, of an event each."""
-    (count,) = store._writing.execute("SELECT count(*) FROM journal").fetchone()
+    (filed,) = store._writing.execute("SELECT number FROM commits").fetchone()
+    count = len(following(store._log.read(), filed, store._witness.noted()))
     assert count == len(store._journal)
-    return int(count)
+    return count
 
 
 def crashed(store: SqliteStore, directory: Path) -> Path:
@@ -88,7 +92,7 @@ async def test_a_long_journal_is_filed_without_being_read(data: SqliteStore) -> 
     assert (await data.load("c")).version == version
 
 
-async def test_what_a_crash_left_in_the_journal_is_there(tmp_path: Path, data: SqliteStore) -> None:
+async def test_what_a_crash_left_in_the_log_is_there(tmp_path: Path, data: SqliteStore) -> None:
     """Filed when the store is opened; the chain goes on from it."""
     again = SqliteStore(crashed(data, tmp_path / "again"))
     await again.open()
@@ -101,30 +105,128 @@ async def test_what_a_crash_left_in_the_journal_is_there(tmp_path: Path, data: S
         await again.close()
 
 
+Change = Callable[[list[Record]], list[Record]]
+
+
+def rewritten(directory: Path, change: Change) -> None:
+    """Another log, of records that are whole."""
+    found = following((directory / LOG).read_bytes(), 3, 0)
+    assert [one.number for one in found] == [4, 5, 6, 7]
+    changed = [record(one.number, one.entries, one.payloads) for one in change(found)]
+    (directory / LOG).write_bytes(b"".join(changed))
+
+
 @pytest.mark.parametrize(
-    "damage",
+    "change",
     [
-        "DELETE FROM journal WHERE number = 4",
-        "UPDATE journal SET number = 99 WHERE number = 4",
-        "UPDATE journal SET entries = replace(entries, 'b', 'c') WHERE number = 5",
-        "UPDATE journal SET entries = CAST('text' AS TEXT) WHERE number = 4",
-        "UPDATE journal SET entries = x'' WHERE number = 6",
-        "UPDATE journal SET digest = x'00' WHERE number = 5",
-        "UPDATE journal SET payloads = payloads || x'00' WHERE number = 6",
-        "UPDATE journal SET payloads = x'' WHERE number = 6",
-        "INSERT INTO journal SELECT number + 4, entries, payloads, digest FROM journal",
-        "UPDATE commits SET number = 1",
-        "UPDATE commits SET number = 4",
+        lambda _found: [],
+        lambda found: found[1:],
+        lambda found: found[:-1],
+        lambda found: [found[0], *found[2:]],
+        lambda found: [found[0]._replace(number=99), *found[1:]],
+        lambda found: [found[1], found[0], *found[2:]],
     ],
 )
-async def test_a_journal_that_lost_something_is_not_opened(tmp_path: Path, data: SqliteStore, damage: str) -> None:
-    """An event that is gone, has another owner or stands elsewhere: nobody could say of whom something is missing."""
+async def test_a_log_that_lost_something_is_not_opened(tmp_path: Path, data: SqliteStore, change: Change) -> None:
+    """Whatever is missing at its end looks as if it had never been; but it was counted elsewhere, too."""
+    directory = crashed(data, tmp_path / "again")
+    rewritten(directory, change)
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    with pytest.raises(StoreError, match=r"commits behind what was acknowledged: its log was damaged. Restore"):
+        await SqliteStore(directory).open()
+    assert {name: (directory / name).read_bytes() for name in before} == before
+
+
+async def test_a_log_that_does_not_follow_the_database_is_not_opened(tmp_path: Path, data: SqliteStore) -> None:
+    """Which has some of it already, whatever its count says."""
     directory = crashed(data, tmp_path / "again")
     with sqlite3.connect(directory / FILE) as db:
-        assert db.execute(damage).rowcount
+        db.execute("INSERT INTO events VALUES ('a', 2, x'00', x'00')")
     db.close()
-    with pytest.raises(StoreError, match=r"is damaged \(the journal is not what was written\): restore it from a backup"):
+    with pytest.raises(StoreError, match=r"is damaged \(the log does not follow the database.*\): restore it from a backup"):
         await SqliteStore(directory).open()
+
+
+async def test_a_record_that_was_under_way_does_not_count(tmp_path: Path, data: SqliteStore) -> None:
+    """Nobody was told of it. What comes next takes its place and its number."""
+    directory = crashed(data, tmp_path / "again")
+    used, more = data._log._end, record(8, b"", b"payload of some length")
+    for length in range(len(more)):
+        content = bytearray((data._directory / LOG).read_bytes())
+        content[used : used + length] = more[:length]
+        (directory / LOG).write_bytes(content)
+        assert len(following(bytes(content), 3, 7)) == 4
+    again = SqliteStore(directory)
+    await again.open()
+    try:
+        assert again._journal.commits == 7
+        assert (await again.load("b")).events == [b"filed", b"b1", b"b2"]
+    finally:
+        await again.close()
+
+
+async def test_records_of_before_are_not_taken_for_new_ones(data: SqliteStore) -> None:
+    """The log begins anew where the old one began; what is left of that ends it."""
+    await data.agents()
+    commits = data._journal.commits
+    await data.append("a", 3, [b"new"])
+    (found,) = following(data._log.read(), commits, 0)
+    assert (found.number, found.payloads) == (commits + 1, b"new")
+    assert following(data._log.read(), commits + 1, 0) == []
+
+
+async def test_a_log_is_empty_when_it_has_been_opened(tmp_path: Path, data: SqliteStore) -> None:
+    directory = crashed(data, tmp_path / "again")
+    again = SqliteStore(directory)
+    await again.open()
+    try:
+        assert (directory / LOG).read_bytes() == bytes(ROOM)
+    finally:
+        await again.close()
+
+
+async def test_a_log_gives_back_the_room_that_it_took(data: SqliteStore) -> None:
+    await data.append("c", 0, [b"x" * (2 * ROOM)])
+    assert (data._directory / LOG).stat().st_size > 2 * ROOM
+    assert (await data.load("c")).events == [b"x" * (2 * ROOM)]
+    assert (data._directory / LOG).stat().st_size == ROOM
+
+
+def test_a_disk_that_takes_a_part_is_given_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.pwrite
+    log = LogFile(tmp_path / LOG)
+    log.clear()
+    monkeypatch.setattr(os, "pwrite", lambda file, data, place: write(file, data[:7], place))
+    log.append(record(1, b"entries", b"payloads"))
+    log.append(record(2, b"", b""))
+    log.close()
+    assert following(log.read(), 0, 2) == [Record(1, b"entries", b"payloads", True), Record(2, b"", b"", True)]
+
+
+@pytest.mark.parametrize("filed_meanwhile", [True, False])
+async def test_a_copy_has_what_is_in_the_log(
+    tmp_path: Path, data: SqliteStore, monkeypatch: pytest.MonkeyPatch, filed_meanwhile: bool
+) -> None:
+    """Taken while the server goes on; and also if the log is filed between the two parts of the copy."""
+    loop, read = asyncio.get_running_loop(), LogFile.read
+
+    def and_file(log: LogFile) -> bytes:
+        content = read(log)
+        if filed_meanwhile and log._path.parent == data._directory:
+            asyncio.run_coroutine_threadsafe(data.agents(), loop).result(20)
+        return content
+
+    monkeypatch.setattr(LogFile, "read", and_file)
+    monkeypatch.setattr(backup, "folded", lambda _name, _stream: None)  # these events say nothing
+    copied = await asyncio.to_thread(copy_directory, data._directory, tmp_path / "copy")
+    assert (copied.agents, copied.events) == (2, 6)
+    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["commits", FILE]
+    again = SqliteStore(tmp_path / "copy")
+    await again.open()
+    try:
+        assert (await again.load("b")).events == [b"filed", b"b1", b"b2"]
+    finally:
+        await again.close()
 
 
 @pytest.mark.parametrize("damage", ["DELETE FROM commits", "UPDATE commits SET number = 'x'"])
@@ -135,17 +237,6 @@ async def test_without_a_count_of_commits_it_is_not_opened(tmp_path: Path, data:
         assert db.execute(damage).rowcount
     db.close()
     with pytest.raises(StoreError, match=r"is damaged \(no count of commits\): restore it from a backup"):
-        await SqliteStore(directory).open()
-
-
-@pytest.mark.parametrize("damage", ["DELETE FROM journal", "DELETE FROM journal WHERE number = 7"])
-async def test_the_end_of_a_journal_is_missed(tmp_path: Path, data: SqliteStore, damage: str) -> None:
-    """As if the last commits had never been; but they were counted elsewhere, too."""
-    directory = crashed(data, tmp_path / "again")
-    with sqlite3.connect(directory / FILE) as db:
-        assert db.execute(damage).rowcount
-    db.close()
-    with pytest.raises(StoreError, match=r"commits behind what was acknowledged"):
         await SqliteStore(directory).open()
 
 
@@ -180,12 +271,12 @@ async def test_a_disk_without_room_to_file_is_no_damage(
     await again.close()
 
 
-async def test_an_event_that_was_changed_in_the_journal_is_its_agents_damage(tmp_path: Path, data: SqliteStore) -> None:
+async def test_an_event_that_was_changed_in_the_log_is_its_agents_damage(tmp_path: Path, data: SqliteStore) -> None:
     """The chain of checksums finds it; the others go on."""
     directory = crashed(data, tmp_path / "again")
-    with sqlite3.connect(directory / FILE) as db:
-        assert db.execute("UPDATE journal SET payloads = CAST(replace(payloads, 'a', 'b') AS BLOB) WHERE number = 4").rowcount
-    db.close()
+    content = (directory / LOG).read_bytes()
+    assert content.count(b"a1") == 1
+    (directory / LOG).write_bytes(content.replace(b"a1", b"b1"))
     again = SqliteStore(directory)
     await again.open()
     try:

@@ -173,4 +173,4 @@ async def opened(directory: Path, now_micros: Callable[[], int]) -> tuple[Sqlite
 
 
 def bytes_of(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.glob("safe-psrl.db*"))
+    return sum(path.stat().st_size for path in directory.glob("safe-psrl.*"))

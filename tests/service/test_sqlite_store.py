@@ -1,6 +1,7 @@
 """The embedded store alone: its files, its lock, its commits, its compaction."""
 
 import asyncio
+import fcntl
 import os
 import sqlite3
 import threading
@@ -12,9 +13,16 @@ from typing import Any
 import pytest
 
 from safe_psrl_server.store import DamagedStreamError, StoredStream, StoreError, StoreFailedError, sqlite
-from safe_psrl_server.store.journal import count_commits
 from safe_psrl_server.store.schema import APPLICATION_ID, MIGRATIONS
-from safe_psrl_server.store.sqlite import FILE, MANY_ARRIVALS, PATIENT_PASSES, QUIET_PASSES, SqliteStore, _Group
+from safe_psrl_server.store.sqlite import (
+    FILE,
+    LONE_COMMITS,
+    MANY_ARRIVALS,
+    PATIENT_PASSES,
+    QUIET_PASSES,
+    SqliteStore,
+    _Group,
+)
 
 
 @pytest.fixture
@@ -63,7 +71,10 @@ async def test_a_stream_outlives_the_store(tmp_path: Path, data: SqliteStore) ->
 
 
 async def test_commits_are_flushed_and_logged_ahead(data: SqliteStore) -> None:
-    """The connection that writes has synchronous=FULL and a write-ahead log: a commit that returned is on the disk."""
+    """The connection that writes has synchronous=FULL and a write-ahead log: a commit that returned is on the disk. So is a
+    write to our own log."""
+    assert data._log._file is not None
+    assert fcntl.fcntl(data._log._file, fcntl.F_GETFL) & os.O_DSYNC
     assert data._writing.execute("PRAGMA synchronous").fetchone() == (2,)
     assert data._writing.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
@@ -79,9 +90,7 @@ async def test_a_second_store_on_the_directory_is_refused(tmp_path: Path, data: 
 async def test_appends_that_wait_share_a_commit(data: SqliteStore) -> None:
     """Group commit: far fewer commits than appends when many come at once."""
     await asyncio.gather(*(data.append(f"a{i}", 0, [b"x"]) for i in range(200)))
-    commits = count_commits(data._writing)
-    assert commits is not None
-    assert 1 <= commits <= 20
+    assert 1 <= data._journal.commits <= 20
     assert len(await data.agents()) == 200
 
 
@@ -113,6 +122,46 @@ async def test_where_calls_come_one_by_one_a_commit_waits_longer(data: SqliteSto
     assert data._arrivals == 2 * MANY_ARRIVALS
     assert await passes(1) == PATIENT_PASSES
     assert await passes(1) == QUIET_PASSES
+
+
+async def test_whoever_was_alone_is_not_waited_for(data: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a commit that nobody came to share some more are made at once; then it is seen whether that is still so."""
+    monkeypatch.setattr(sqlite, "EMPTY_PASS", inf)
+    waited, look = list[int](), data._look
+
+    def counted(*place: Any) -> None:
+        waited.append(0)
+        look(*place)
+
+    monkeypatch.setattr(data, "_look", counted)
+    is_at_once = list[bool]()
+    for version in range(LONE_COMMITS + 2):
+        data._usual_seconds = 0.0
+        waited.clear()
+        append = data.append("a", version, [b"x"])
+        is_at_once.append(append.is_over)
+        await append
+        assert is_at_once[-1] == (not waited)
+    assert is_at_once == [False, *[True] * LONE_COMMITS, False]
+    assert (await data.load("a")).version == LONE_COMMITS + 2
+
+
+@pytest.mark.parametrize("others", [True, False])
+async def test_whoever_is_not_alone_any_more_is_waited_for(
+    data: SqliteStore, monkeypatch: pytest.MonkeyPatch, others: bool
+) -> None:
+    """One who comes right after a commit was there while it was made; and so were those who share one."""
+    data._usual_seconds = 0.0
+    await data.append("a", 0, [b"x"])
+    assert data._lone_commits == LONE_COMMITS
+    if others:
+        data._lone_commits = 0
+        await asyncio.gather(data.append("b", 0, [b"x"]), data.append("c", 0, [b"x"]))
+        assert data._lone_commits == 0
+    else:
+        data._usual_seconds = 1e-4
+        monkeypatch.setattr(data, "_last_commit", inf)  # later than any time
+        assert not data.append("a", 1, [b"x"]).is_over
 
 
 @pytest.mark.parametrize(
@@ -211,7 +260,8 @@ async def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> 
 
 
 async def test_a_log_that_was_cut_off_is_noticed(tmp_path: Path, data: SqliteStore) -> None:
-    """SQLite opens a database whose write-ahead log is gone without a word; acknowledged commits are counted elsewhere."""
+    """SQLite opens a database whose write-ahead log is gone without a word; acknowledged commits are counted elsewhere. The
+    event is in our own log; that it was filed is not."""
     await data.append("a", 0, [b"1"])
     await data.close()
     older = (tmp_path / FILE).read_bytes()
@@ -220,7 +270,7 @@ async def test_a_log_that_was_cut_off_is_noticed(tmp_path: Path, data: SqliteSto
     await again.append("a", 1, [b"2"])
     await again.close()
     (tmp_path / FILE).write_bytes(older)
-    assert "2 commits behind what was acknowledged" in await refused(tmp_path)  # the event, and the journal that was filed
+    assert "1 commits behind what was acknowledged" in await refused(tmp_path)
 
 
 async def test_two_snapshots_are_kept_and_events_go_behind_the_older(data: SqliteStore) -> None:
@@ -300,13 +350,25 @@ async def test_two_events_that_changed_places_are_refused(data: SqliteStore) -> 
         await data.load("a")
 
 
-async def test_a_failed_commit_is_the_last(tmp_path: Path, data: SqliteStore) -> None:
+def fill(data: SqliteStore, database: bool) -> None:
+    """No room any more: for pages of the database, or for the log, whose file is the one that is always full."""
+    if database:
+        (pages,) = data._writing.execute("PRAGMA page_count").fetchone()
+        data._writing.execute(f"PRAGMA max_page_count = {pages}")
+    else:
+        full = os.open("/dev/full", os.O_RDWR)
+        assert data._log._file is not None
+        os.dup2(full, data._log._file)
+        os.close(full)
+
+
+@pytest.mark.parametrize("database", [True, False])
+async def test_a_failed_commit_is_the_last(tmp_path: Path, data: SqliteStore, database: bool) -> None:
     """Fail-stop: the append that failed and all later ones raise, `failure` tells, and what was acknowledged is there."""
     await data.append("a", 0, [b"kept"])
-    (pages,) = data._writing.execute("PRAGMA page_count").fetchone()
-    data._writing.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(StoreFailedError, match="full"):
-        await data.append("a", 1, [b"x" * 100_000])
+    fill(data, database)
+    with pytest.raises(StoreFailedError, match=r"full|No space left"):
+        await data.append("a", 1, [b"x" * 100_000], {1: b"policy"} if database else {})
     assert isinstance(data.failure.result(), StoreFailedError)
     data._writing.execute("PRAGMA max_page_count = 1000000")
     for call in (data.append("a", 1, [b"y"]), data.append("b", 0, [b"y"]), data.save_snapshot("a", 1, b"s")):
@@ -316,11 +378,11 @@ async def test_a_failed_commit_is_the_last(tmp_path: Path, data: SqliteStore) ->
     assert await reopened(tmp_path, "a") == StoredStream(None, [b"kept"], 1)
 
 
-async def test_a_failed_commit_fails_everyone_in_its_group(data: SqliteStore) -> None:
+@pytest.mark.parametrize("database", [True, False])
+async def test_a_failed_commit_fails_everyone_in_its_group(data: SqliteStore, database: bool) -> None:
     """Nobody who waited for it is left waiting or told that it went well."""
-    (pages,) = data._writing.execute("PRAGMA page_count").fetchone()
-    data._writing.execute(f"PRAGMA max_page_count = {pages}")
-    calls = [data.append(f"a{i}", 0, [b"x" * 100_000]) for i in range(20)]
+    fill(data, database)
+    calls = [data.append(f"a{i}", 0, [b"x" * 100_000], {1: b"policy"} if database else {}) for i in range(20)]
     outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
     assert all(isinstance(outcome, StoreFailedError) for outcome in outcomes)
 

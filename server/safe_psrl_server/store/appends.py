@@ -28,6 +28,10 @@ class Append(Awaitable[int]):
         self._outcome: int | BaseException | None = None
         self._then: Then | None = None
 
+    @property
+    def is_over(self) -> bool:
+        return self._outcome is not None
+
     def settle(self, outcome: int | BaseException) -> None:
         """It is durable, or failed."""
         self._outcome = outcome

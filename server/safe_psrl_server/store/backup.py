@@ -1,7 +1,8 @@
 """Copies of a data directory, taken while a server writes to it, and checked before they count.
 
-SQLite's online backup reads one state of the database, that of one commit, and keeps no writer waiting. A copy is a data
-directory itself, with a count of commits of its own: that of the original is ahead of it by the time that it is done.
+The log is copied first: what is not in the database then is in the log, or in the database by the time that it is copied.
+SQLite's online backup reads one state of it, that of one commit, and keeps no writer waiting. A copy is a data directory
+itself, with a count of commits of its own: that of the original is ahead of it by the time that it is done.
 """
 
 import asyncio
@@ -12,7 +13,8 @@ from typing import NamedTuple
 
 from safe_psrl_server.folding import folded
 from safe_psrl_server.store.interface import DamagedStreamError, StoreError
-from safe_psrl_server.store.journal import count_commits
+from safe_psrl_server.store.journal import filed_commits
+from safe_psrl_server.store.log import LOG, LogFile, following
 from safe_psrl_server.store.sqlite import FILE, SqliteStore
 from safe_psrl_server.store.witness import CommitWitness
 
@@ -41,10 +43,14 @@ def copy_directory(source: Path, destination: Path) -> Copied:
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        commits = _copy_database(source / FILE, partial / FILE)
+        log = LogFile(source / LOG).read()
+        (partial / LOG).write_bytes(log)
+        filed = _copy_database(source / FILE, partial / FILE)
+        commits = filed + len(following(log, filed, acknowledged=0))
         _note(partial / WITNESS, commits)
         agents, events = asyncio.run(_read_back(partial))
         (partial / "lock").unlink()
+        (partial / LOG).unlink()  # whoever read it back has filed it
         partial.rename(destination)
     except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
         raise StoreError(f"{source} cannot be copied to {destination}: {error}") from error
@@ -59,7 +65,7 @@ def _copy_database(source: Path, destination: Path) -> int:
     writing = sqlite3.connect(destination)
     try:
         reading.backup(writing)
-        commits = count_commits(writing)
+        commits = filed_commits(writing)
     finally:
         writing.close()
         reading.close()

@@ -1,15 +1,16 @@
-"""The journal of the embedded store: what each commit appended, of whichever agents, until it is filed.
+"""The journal of the embedded store: what was committed to its log, of whichever agents, and is not filed in the database.
 
-Filed, each agent's events lie together, to be read and dropped together: so a commit of many agents would write a page for
-each of them. In the journal it is one row. It is filed when it is long, and before anything is read.
+Filed, each agent's events lie together, to be read and dropped together: so a commit of many agents would change a page for
+each of them. In the log it is one record. The journal is filed when it is long, and before anything is read.
 """
 
-import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from struct import Struct
 from typing import Final
+
+from safe_psrl_server.store.log import Record, record
 
 StoredRow = tuple[str, int, bytes, bytes]  # agent, version, payload, link
 
@@ -17,73 +18,62 @@ LONG: Final = 1_024  # events, after which it is filed
 AT_ONCE: Final = (256, 16, 1)  # rows of a statement: the interpreter is given away and taken back once for each of them
 ENTRY: Final = Struct(
     "<HQ8sI"
-)  # of one event: the length of the agent's name, which follows; version, link, size of the payload
-COUNT: Final = "SELECT max(number) FROM (SELECT number FROM commits UNION ALL SELECT number FROM journal)"
-LEFTOVER: Final = """
-    SELECT number, CAST(entries AS BLOB), CAST(payloads AS BLOB), CAST(digest AS BLOB) FROM journal ORDER BY number
-"""  # whatever their type is now: text that is none could not be read
-NOT_WRITTEN: Final = "the journal is not what was written"
-FIRST_WITH_NUMBERS: Final = 4  # version of the schema
+)  # of an event: the length of the agent's name, which follows; version, link, size of the payload
 
 
 class JournalDamagedError(Exception):
-    """What is in the journal is not what was entered."""
+    """What is stored of it cannot be what was entered."""
 
 
-def count_commits(db: sqlite3.Connection) -> int | None:
-    """How many there were; None if that cannot be said."""
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    row = db.execute(COUNT if version >= FIRST_WITH_NUMBERS else "SELECT number FROM commits").fetchone()
+def filed_commits(db: sqlite3.Connection) -> int | None:
+    """How many the database knows of; None if that cannot be said."""
+    row = db.execute("SELECT number FROM commits").fetchone()
     return row[0] if row is not None and isinstance(row[0], int) else None
 
 
 class Journal:
-    """Of one connection, which has a transaction open whenever something is entered or filed."""
+    """Of one connection, which has a transaction open whenever something is filed."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, commits: int) -> None:
         self._db = db
         self._rows: list[StoredRow] = []  # that are not filed
-        self.commits = 0
+        self.commits = commits
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def enter(self, rows: Sequence[StoredRow]) -> None:
-        """All rows of a commit: of any agents, those of each in order."""
+    def enter(self, rows: Sequence[StoredRow]) -> bytes:
+        """The record, for the log, of a commit with `rows`: of any agents, those of each in order."""
         self.commits += 1
-        entries = _entries(rows)
-        payloads = b"".join([payload for _agent, _version, payload, _link in rows])
-        digest = _digest(self.commits, entries)
-        self._db.execute("INSERT INTO journal VALUES (?, ?, ?, ?)", (self.commits, entries, payloads, digest))
         self._rows += rows
+        payloads = b"".join([payload for _agent, _version, payload, _link in rows])
+        return record(self.commits, _entries(rows), payloads)
 
     def file(self, rows: Sequence[StoredRow] = ()) -> None:
-        """Move everything to where its agent's events are, and `rows` with it."""
+        """Put everything where its agent's events are, and `rows` with it."""
         filed = sorted([*self._rows, *rows])
         self._rows = []
         heads = {agent: (agent, version, link) for agent, version, _payload, link in filed}
         _insert(self._db, "INSERT INTO events VALUES", filed)
         _insert(self._db, "INSERT OR REPLACE INTO streams VALUES", list(heads.values()))
-        self._db.execute("DELETE FROM journal")
 
     def count_filed(self) -> None:
-        """A commit that entered nothing here."""
+        """A commit of the database itself, which has everything from then on."""
         self.commits += 1
         self._db.execute("UPDATE commits SET number = ?", (self.commits,))
 
-    def file_leftover(self) -> None:
-        """What another process entered last. Raises `JournalDamagedError` if it is not what that was."""
-        found = self._db.execute("SELECT number FROM commits").fetchone()
-        if found is None or not isinstance(found[0], int):
-            raise JournalDamagedError("no count of commits")
-        before = self.commits = found[0]
-        for row in self._db.execute(LEFTOVER):
-            self.commits += 1
-            self._rows += _read(self.commits, *row)
-        if self.commits == before:
+    def file_leftover(self, commits: Sequence[Record]) -> None:
+        """What another process committed to the log last. Raises `JournalDamagedError` if that cannot be."""
+        if not commits:
             return
+        for one in commits:
+            self._rows += _read(one)
+        self.commits = commits[-1].number
         self._db.execute("BEGIN IMMEDIATE")
-        self.file()
+        try:
+            self.file()
+        except sqlite3.IntegrityError as error:  # of a database that has them already, whatever its count says
+            raise JournalDamagedError(f"the log does not follow the database: {error}") from error
         self._db.execute("UPDATE commits SET number = ?", (self.commits,))
         self._db.execute("COMMIT")
 
@@ -107,22 +97,11 @@ def _entries(rows: Sequence[StoredRow]) -> bytes:
     return b"".join(parts)
 
 
-def _digest(number: int, entries: bytes) -> bytes:
-    """Nothing can be lost from the journal, change hands or places, unnoticed; the payloads have checksums of their own."""
-    return hashlib.blake2b(entries, digest_size=16, key=number.to_bytes(8, "little")).digest()
-
-
-def _read(number: int, stored_number: object, entries: object, payloads: object, digest: object) -> Iterator[StoredRow]:
-    """The rows of commit `number`."""
-    if not (isinstance(entries, bytes) and isinstance(payloads, bytes)):
-        raise JournalDamagedError(NOT_WRITTEN)
-    if stored_number != number or digest != _digest(number, entries):
-        raise JournalDamagedError(NOT_WRITTEN)
+def _read(commit: Record) -> Iterator[StoredRow]:
+    """Its rows. Payloads that were changed are found by their agents' chains of checksums."""
     place = start = 0
-    while place < len(entries):
-        length, version, link, size = ENTRY.unpack_from(entries, place)
+    while place < len(commit.entries):
+        length, version, link, size = ENTRY.unpack_from(commit.entries, place)
         place += ENTRY.size + length
-        yield entries[place - length : place].decode(), version, payloads[start : start + size], link
+        yield commit.entries[place - length : place].decode(), version, commit.payloads[start : start + size], link
         start += size
-    if start != len(payloads):
-        raise JournalDamagedError(NOT_WRITTEN)

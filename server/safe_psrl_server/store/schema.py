@@ -57,12 +57,6 @@ MIGRATIONS: Final = (
     INSERT OR REPLACE INTO streams SELECT agent, max(version), link FROM journal GROUP BY agent;
     DROP TABLE journal;
     ALTER TABLE commits DROP COLUMN journal;
-    CREATE TABLE journal (
-        number INTEGER PRIMARY KEY,
-        entries BLOB NOT NULL,
-        payloads BLOB NOT NULL,
-        digest BLOB NOT NULL
-    );
     """,
 )
 

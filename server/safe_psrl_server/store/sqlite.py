@@ -1,8 +1,9 @@
-"""The embedded store: SQLite in a directory.
+"""The embedded store: SQLite in a directory, and a log before it.
 
-One connection writes whatever has queued up in one transaction, and only when that is committed the callers are resolved:
-group commit. A second connection reads. Write-ahead log, `synchronous=FULL`: a commit that returned is on the disk. A commit
-that fails stops everything, because nobody can say what became of it.
+Whatever has queued up is committed together, and only then are the callers resolved: group commit. Appends are committed to
+the log and filed in the database later, everything else at once, in one transaction with what waits to be filed. One
+connection writes, another reads. Write-ahead log, `synchronous=FULL`: a commit that returned is on the disk. A commit that
+fails stops everything, because nobody can say what became of it.
 """
 
 import asyncio
@@ -19,8 +20,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
 
+from safe_psrl_server.store import sqlite_streams
 from safe_psrl_server.store.appends import Append
-from safe_psrl_server.store.chain import BEGINNING, Link, followed, is_whole, next_link, snapshot_digest, transplanted
+from safe_psrl_server.store.chain import BEGINNING, Link, next_link, transplanted
 from safe_psrl_server.store.interface import (
     NO_POLICIES,
     DamagedStreamError,
@@ -32,8 +34,9 @@ from safe_psrl_server.store.interface import (
     StreamHead,
     VersionConflictError,
 )
-from safe_psrl_server.store.journal import LONG, Journal, JournalDamagedError, StoredRow, count_commits
+from safe_psrl_server.store.journal import LONG, Journal, JournalDamagedError, StoredRow, filed_commits
 from safe_psrl_server.store.lock import DirectoryLock
+from safe_psrl_server.store.log import LOG, LogFile, following
 from safe_psrl_server.store.schema import migrate
 from safe_psrl_server.store.witness import CommitWitness
 
@@ -44,14 +47,9 @@ QUIET_PASSES: Final = 3  # of them before a commit; what a call needs takes seve
 PATIENT_PASSES: Final = 30  # the same where many call
 MANY_ARRIVALS: Final = 4  # passes in which calls came to the last commit
 FAST_COMMIT: Final = 0.001  # seconds: if a disk usually takes no longer, a call that is alone waits for it without a thread
+LONE_COMMITS: Final = 16  # that are made at once after one that nobody came to share; then it is seen whether that is still so
 REMEMBERED: Final = 0.1  # how much the latest commit counts in what is usual
 MOST_DELAY: Final = 0.01  # seconds that a commit waits for others to join it, however busy the loop is
-EVENTS_AFTER: Final = "SELECT version, payload, link FROM events WHERE agent = ? AND version > ? ORDER BY version"
-POLICIES_AFTER: Final = "SELECT episode, payload FROM policies WHERE agent = ? AND version > ?"
-NAMES: Final = """
-    SELECT agent FROM streams UNION SELECT agent FROM events UNION SELECT agent FROM snapshots
-    UNION SELECT agent FROM policies ORDER BY agent
-"""
 UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from messages that quote damaged bytes
 Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], object]  # runs inside the group's transaction
@@ -78,7 +76,7 @@ class _Group:
     number: int = 0  # of the commit
     began: float = field(default_factory=time.perf_counter)
     unfiled: int = 0  # events in the journal after it
-    is_entered: bool = False
+    record: bytes = b""  # for the log; none if it is committed to the database
     is_committed: bool = False
 
 
@@ -92,13 +90,16 @@ class SqliteStore:
         self._on_commit = on_commit
         self._lock = DirectoryLock(directory)
         self._witness = CommitWitness(directory / "commits")
+        self._log = LogFile(directory / LOG)
         self._queue: SimpleQueue[_Group | None] = SimpleQueue()
         self._waiting: list[_Entry] = []  # for the next commit
         self._is_busy = False  # a commit is under way, or about to be
         self._thread: threading.Thread | None = None
         self._reader = ThreadPoolExecutor(1, "store-reader")
         self._arrivals = 0  # passes in which somebody came to wait for the next commit
-        self._usual_seconds = float("inf")  # that a commit takes
+        self._lone_commits = 0  # that may be made at once
+        self._last_commit = 0.0  # when it was over
+        self._usual_seconds = float("inf")  # that a commit to the log takes
         self._unfiled = 0  # events in the journal, as of the last commit: what is entered since cannot be read yet
         self._heads: dict[str, Link] = {}  # of whoever enters: version and link of each stream
 
@@ -115,6 +116,7 @@ class SqliteStore:
                 self._lock.acquire()
                 undo.callback(self._lock.release)
                 undo.callback(self._witness.close)
+                undo.callback(self._log.close)
                 await asyncio.to_thread(self._refuse_loss)
                 self._writing = await asyncio.to_thread(self._connect)
                 undo.callback(self._writing.close)
@@ -128,7 +130,7 @@ class SqliteStore:
 
     async def agents(self) -> list[str]:
         try:
-            names = [agent for (agent,) in await self._read(lambda db: db.execute(NAMES).fetchall())]
+            names = [agent for (agent,) in await self._read(lambda db: db.execute(sqlite_streams.NAMES).fetchall())]
         except UNREADABLE as error:
             raise self._damaged(error) from error
         if not all(isinstance(name, str) for name in names):
@@ -137,13 +139,13 @@ class SqliteStore:
 
     async def load(self, agent: str) -> StoredStream:
         try:
-            return await self._read(lambda db: _load(db, agent))
+            return await self._read(lambda db: sqlite_streams.load(db, agent))
         except UNREADABLE as error:
             raise DamagedStreamError(f"the database cannot be read: {_one_line(error)}") from error
 
     async def load_tail(self, agent: str, after: int) -> StoredStream | None:
         try:
-            return await self._read(lambda db: _load_tail(db, agent, after))
+            return await self._read(lambda db: sqlite_streams.load_tail(db, agent, after))
         except UNREADABLE as error:
             raise DamagedStreamError(f"the database cannot be read: {_one_line(error)}") from error
 
@@ -169,7 +171,7 @@ class SqliteStore:
         return entry
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
-        await self._other(lambda db: _save_snapshot(db, agent, version, snapshot))
+        await self._other(lambda db: sqlite_streams.save_snapshot(db, agent, version, snapshot))
 
     async def restore(self, agent: str, stream: StoredStream) -> None:
         def work(db: sqlite3.Connection) -> None:
@@ -179,18 +181,18 @@ class SqliteStore:
             start, rows = transplanted(stream)
             db.execute("INSERT INTO streams (agent, version, link) VALUES (?, ?, ?)", (agent, *start))
             if stream.snapshot is not None:
-                _insert_snapshot(db, agent, start, stream.snapshot)
+                sqlite_streams.insert_snapshot(db, agent, start, stream.snapshot)
             self._journal.file([(agent, *row) for row in rows])
-            _insert_policies(db, agent, stream.version, stream.policies)
+            sqlite_streams.insert_policies(db, agent, stream.version, stream.policies)
             self._heads[agent] = Link(rows[-1].version, rows[-1].link) if rows else start
 
         await self._other(work, len(stream.events))
 
     def usage(self) -> StoreUsage | None:
         used = 0
-        for suffix in ("", "-wal", "-shm"):
+        for name in (FILE, f"{FILE}-wal", f"{FILE}-shm", LOG):
             with suppress(FileNotFoundError):
-                used += self._directory.joinpath(FILE + suffix).stat().st_size
+                used += self._directory.joinpath(name).stat().st_size
         return StoreUsage(used, shutil.disk_usage(self._directory).free)
 
     async def close(self) -> None:
@@ -204,6 +206,7 @@ class SqliteStore:
             await self._loop.run_in_executor(self._reader, self._reading.close)
             await asyncio.to_thread(self._writing.close)
         self._reader.shutdown()
+        self._log.close()
         self._witness.close()
         self._lock.release()
 
@@ -217,22 +220,32 @@ class SqliteStore:
         self._submit(_Other(work, events, future))
         return future
 
-    # --- group commit: entries wait on the loop, are committed in a thread, and are answered on the loop
+    # --- group commit: entries wait on the loop, are committed there or in a thread, and are answered on the loop
 
     def _submit(self, entry: _Entry) -> None:
         if self._failure.done():
             _resolve([entry], [self._failure.result()])
             return
         self._waiting.append(entry)
-        if not self._is_busy:
-            self._is_busy = True
+        if self._is_busy:
+            return
+        self._is_busy = True
+        if self._is_alone() and self._is_quick(self._waiting):
+            self._lone_commits -= 1
+            self._hand_over()
+        else:
             self._await_quiet()
+
+    def _is_alone(self) -> bool:
+        """Whether nobody came to share the last commits, nor was there already while the last one was made."""
+        return self._lone_commits > 0 and time.perf_counter() - self._last_commit > self._usual_seconds
 
     def _await_quiet(self) -> None:
         """Commit as soon as the loop has nothing else to do: until then more may come to share the commit.
 
-        A lone caller waits for a few empty passes of the loop, which is next to nothing. Where calls came one by one to the
-        last commit, more passes are waited for: the next caller is about to come. Those of one message come at once.
+        A caller waits for a few empty passes of the loop. Where calls came one by one to the last commit, more passes are
+        waited for: the next caller is about to come. Those of one message come at once. Whoever was alone is taken to be so
+        for some commits more, which are not waited with at all.
         """
         now = time.perf_counter()
         enough = PATIENT_PASSES if self._arrivals >= MANY_ARRIVALS else QUIET_PASSES
@@ -248,6 +261,7 @@ class SqliteStore:
         if quiet and now < latest and waiting < MAX_GROUP:
             self._loop.call_soon(self._look, now, latest, enough, quiet, waiting)
         else:
+            self._lone_commits = LONE_COMMITS if waiting == 1 else 0
             self._hand_over()
 
     def _hand_over(self) -> None:
@@ -255,10 +269,10 @@ class SqliteStore:
         if not entries:
             return
         group = _Group(entries)
-        if all(isinstance(entry, Append) for entry in entries):
+        if all(map(_is_for_the_log, entries)):
             try:
                 self._enter(group)
-                if _is_alone(entries) and self._usual_seconds <= FAST_COMMIT:
+                if self._is_quick(entries):
                     self._commit(group)
             except Exception as error:  # noqa: BLE001  # as if it had happened in the thread
                 self._fail(group, error)
@@ -267,6 +281,10 @@ class SqliteStore:
             self._committed(group)
         else:
             self._queue.put(group)
+
+    def _is_quick(self, entries: Sequence[_Entry]) -> bool:
+        """One call, in which somebody waits, and a disk that is fast: the loop itself commits it."""
+        return len(entries) == 1 and self._usual_seconds <= FAST_COMMIT and _is_for_the_log(entries[0])
 
     def _committed(self, group: "_Group") -> None:
         self._unfiled = group.unfiled
@@ -291,15 +309,15 @@ class SqliteStore:
             return
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         try:
-            commits = count_commits(db)
+            commits = filed_commits(db)
         except UNREADABLE as error:
             if "no such table" not in str(error):
                 return  # `_connect` says what is wrong
-            commits = 0  # new, or all of it was in the log
+            commits = 0  # new, or all of it was in the write-ahead log
         finally:
             db.close()
         if commits is not None:
-            self._witness.check(commits)
+            self._witness.check(commits + len(following(self._log.read(), commits, self._witness.noted())))
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self._directory / FILE, isolation_level=None, check_same_thread=False)
@@ -323,19 +341,22 @@ class SqliteStore:
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA busy_timeout = 5000")
         migrate(db)
-        commits = count_commits(db)
-        if commits is None:
-            raise self._damaged("no count of commits")
-        self._witness.check(commits)
 
     def _filed_journal(self) -> Journal:
-        journal = Journal(self._writing)
+        """Of a database that has all of the log."""
         try:
-            journal.file_leftover()
+            commits = filed_commits(self._writing)
+            if commits is None:
+                raise self._damaged("no count of commits")
+            journal = Journal(self._writing, commits)
+            leftover = following(self._log.read(), commits, self._witness.noted())
+            self._witness.check(commits + len(leftover))
+            journal.file_leftover(leftover)
         except sqlite3.OperationalError:  # a full disk, say: no damage
             raise
         except (*UNREADABLE, JournalDamagedError) as error:
             raise self._damaged(error) from error
+        self._log.clear()
         return journal
 
     def _damaged(self, how: object) -> StoreError:
@@ -351,8 +372,8 @@ class SqliteStore:
         """The writing thread."""
         while (group := self._queue.get()) is not None:
             try:
-                if not group.is_entered:
-                    self._enter(group)
+                if not group.record:
+                    self._enter_database(group)
                 self._commit(group)
             except Exception as error:  # noqa: BLE001  # whatever it was, nobody can say what became of the commit
                 self._loop.call_soon_threadsafe(self._fail, group, error)
@@ -361,43 +382,59 @@ class SqliteStore:
 
     def _commit(self, group: "_Group") -> None:
         """Make what was entered last for ever. By the loop or by the thread, whichever has the group."""
-        began = time.perf_counter()
-        self._writing.execute("COMMIT")
+        if group.record:
+            began = time.perf_counter()
+            self._log.append(group.record)
+            self._learn_usual(time.perf_counter() - began)
+        else:
+            self._writing.execute("COMMIT")
+            self._log.restart()
         self._witness.note(group.number)
-        now = time.perf_counter()
-        known = self._usual_seconds if self._usual_seconds < float("inf") else now - began
-        self._usual_seconds = known + REMEMBERED * (now - began - known)
         group.is_committed = True
-        self._on_commit(now - group.began, group.events)
+        self._last_commit = time.perf_counter()
+        self._on_commit(self._last_commit - group.began, group.events)
+
+    def _learn_usual(self, seconds: float) -> None:
+        known = self._usual_seconds if self._usual_seconds < float("inf") else seconds
+        self._usual_seconds = known + REMEMBERED * (seconds - known)
 
     def _enter(self, group: "_Group") -> None:
-        """Write a group, all but the commit. Results are told after it; exceptions are results too.
+        """Make the record of a group of appends. Results are told after the commit; conflicts are results too.
 
-        Appends are entered on the loop: they are work for the processor alone, and threads that both need the interpreter
-        stop each other at every row. Snapshots, which may be large, are entered in the thread.
+        On the loop: it is work for the processor alone, and threads that both need the interpreter stop each other.
         """
-        db, rows, is_filed = self._writing, list[StoredRow](), False
+        rows = list[StoredRow]()
+        for entry in group.entries:
+            assert isinstance(entry, Append)  # noqa: S101  # the log has nothing else
+            self._enter_append(group, entry, rows)
+        group.record = self._journal.enter(rows)
+        group.number, group.unfiled = self._journal.commits, len(self._journal)
+
+    def _enter_database(self, group: "_Group") -> None:
+        """Write a group with anything else in it, all but the commit. In the thread: snapshots and policies may be large."""
+        db, rows = self._writing, list[StoredRow]()
         db.execute("BEGIN IMMEDIATE")
         for entry in group.entries:
+            if isinstance(entry, Append):
+                self._enter_append(group, entry, rows)
+                continue
+            self._journal.file(rows)
+            rows.clear()
             try:
-                if isinstance(entry, Append):
-                    group.results.append(self._chain(db, entry, rows))
-                    group.events += len(entry.events)
-                else:
-                    self._journal.file(rows)
-                    rows.clear()
-                    is_filed = True
-                    group.results.append(entry.work(db))
-                    group.events += entry.events
+                group.results.append(entry.work(db))
+                group.events += entry.events
             except (VersionConflictError, DamagedStreamError) as error:
                 group.results.append(error)
-        if is_filed:
-            self._journal.file(rows)
-            self._journal.count_filed()
-        else:
-            self._journal.enter(rows)
-        group.number, group.unfiled = self._journal.commits, len(self._journal)
-        group.is_entered = True
+        self._journal.file(rows)
+        self._journal.count_filed()
+        group.number = self._journal.commits
+
+    def _enter_append(self, group: "_Group", entry: Append, rows: list[StoredRow]) -> None:
+        try:
+            group.results.append(self._chain(self._writing, entry, rows))
+            group.events += len(entry.events)
+        except VersionConflictError as error:
+            group.results.append(error)
 
     def _chain(self, db: sqlite3.Connection, entry: Append, rows: list[StoredRow]) -> int:
         """Add the rows of `entry` to `rows`; the version that the stream will have."""
@@ -412,9 +449,9 @@ class SqliteStore:
         if version != head.version:
             self._heads[agent] = Link(version, link)
             if entry.dropped:
-                _drop_policies(db, agent, entry.dropped)
+                sqlite_streams.drop_policies(db, agent, entry.dropped)
             if entry.policies:
-                _insert_policies(db, agent, version, entry.policies)
+                sqlite_streams.insert_policies(db, agent, version, entry.policies)
         return version
 
     def _fail(self, group: "_Group", error: Exception) -> None:
@@ -425,9 +462,9 @@ class SqliteStore:
         _resolve(entries, [failure] * len(entries))
 
 
-def _is_alone(entries: Sequence[_Entry]) -> bool:
-    """One call, in which somebody waits. One with a large policy has planned for long, and need not keep the others waiting."""
-    return len(entries) == 1 and isinstance(entries[0], Append) and not entries[0].policies
+def _is_for_the_log(entry: _Entry) -> bool:
+    """Events alone. Policies that come or go with them are rows of the database."""
+    return isinstance(entry, Append) and not entry.policies and not entry.dropped
 
 
 def _one_line(error: object) -> str:
@@ -447,71 +484,5 @@ def _resolve(group: Sequence[_Entry], results: Sequence[object]) -> None:
             entry.future.set_result(result)
 
 
-def _load(db: sqlite3.Connection, agent: str) -> StoredStream:
-    """From the newest snapshot that is whole, every event up to the head, each one checked."""
-    db.execute("BEGIN")  # one view for all reads
-    try:
-        head = db.execute("SELECT version, link FROM streams WHERE agent = ?", (agent,)).fetchone()
-        snapshots = db.execute(
-            "SELECT version, link, payload, digest FROM snapshots WHERE agent = ? ORDER BY version DESC", (agent,)
-        ).fetchall()
-        whole = next((row for row in snapshots if is_whole(agent, row)), None)
-        start = Link(whole[0], whole[1]) if whole else BEGINNING
-        rows = db.execute(EVENTS_AFTER, (agent, start.version)).fetchall()
-        policies = dict(db.execute(POLICIES_AFTER, (agent, 0)))
-    finally:
-        db.execute("COMMIT")
-    if head is None:
-        if snapshots or rows or policies:
-            raise DamagedStreamError("its head is missing")
-        return StoredStream(None, [], 0)
-    events = followed(start, rows, Link(*head))
-    return StoredStream(whole[2] if whole else None, events, head[0], policies)
-
-
-def _load_tail(db: sqlite3.Connection, agent: str, after: int) -> StoredStream | None:
-    db.execute("BEGIN")
-    try:
-        head = db.execute("SELECT version, link FROM streams WHERE agent = ?", (agent,)).fetchone() or BEGINNING
-        row = db.execute("SELECT version, link FROM events WHERE agent = ? AND version = ?", (agent, after)).fetchone()
-        start = BEGINNING if after == 0 else row and Link(*row)
-        rows = db.execute(EVENTS_AFTER, (agent, after)).fetchall()
-        policies = dict(db.execute(POLICIES_AFTER, (agent, after)))
-    finally:
-        db.execute("COMMIT")
-    if start is None or (rows and rows[0][0] != after + 1) or (not rows and head[0] != after):
-        return None
-    return StoredStream(None, followed(start, rows, Link(*head)), head[0], policies)
-
-
 def _nothing(_db: sqlite3.Connection) -> None:
     """Work for the sake of what comes with it."""
-
-
-def _insert_policies(db: sqlite3.Connection, agent: str, version: int, policies: Mapping[int, bytes]) -> None:
-    rows = [(agent, episode, version, policy) for episode, policy in policies.items()]
-    db.executemany("INSERT OR REPLACE INTO policies (agent, episode, version, payload) VALUES (?, ?, ?, ?)", rows)
-
-
-def _drop_policies(db: sqlite3.Connection, agent: str, episodes: Collection[int]) -> None:
-    db.executemany("DELETE FROM policies WHERE agent = ? AND episode = ?", [(agent, episode) for episode in episodes])
-
-
-def _insert_snapshot(db: sqlite3.Connection, agent: str, at: Link, snapshot: bytes) -> None:
-    digest = snapshot_digest(agent, at.version, at.link, snapshot)
-    db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)", (agent, at.version, at.link, snapshot, digest))
-
-
-def _save_snapshot(db: sqlite3.Connection, agent: str, version: int, snapshot: bytes) -> None:
-    """Two snapshots are kept. Events go only behind the older one, and only after it was read back whole."""
-    rows = db.execute("SELECT version, link, payload, digest FROM snapshots WHERE agent = ? ORDER BY version DESC", (agent,))
-    older = next((row for row in rows if is_whole(agent, row)), None)
-    if older is not None and older[0] >= version:
-        return
-    found = db.execute("SELECT link FROM events WHERE agent = ? AND version = ?", (agent, version)).fetchone()
-    if found is None:
-        raise DamagedStreamError(f"event {version}, of which a snapshot was taken, is missing")
-    _insert_snapshot(db, agent, Link(version, found[0]), snapshot)
-    if older is not None:
-        db.execute("DELETE FROM events WHERE agent = ? AND version <= ?", (agent, older[0]))
-        db.execute("DELETE FROM snapshots WHERE agent = ? AND version < ?", (agent, older[0]))

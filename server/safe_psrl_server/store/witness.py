@@ -1,6 +1,6 @@
 """A second place that remembers how many commits were acknowledged.
 
-SQLite takes a write-ahead log that was cut short for one whose last transactions never happened, and opens without a word.
+A log that was cut short, SQLite's or ours, looks like one whose last commits never happened.
 This file, one number beside the database, tells: it is written after each commit and not flushed, so it may lag behind
 after a power failure, but is never ahead of what was acknowledged.
 """
@@ -20,17 +20,22 @@ class CommitWitness:
 
     def check(self, stored: int) -> None:
         """Raise `StoreError` if the database has fewer commits than were acknowledged."""
-        if self._file is None:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        noted = os.pread(self._file, 32, 0).decode(errors="replace").strip("\n ")
-        if noted.isdecimal() and int(noted) > stored:
+        noted = self.noted()
+        if noted > stored:
             raise StoreError(
-                f"the database is {int(noted) - stored} commits behind what was acknowledged: its write-ahead log was damaged. "
+                f"the database is {noted - stored} commits behind what was acknowledged: its log was damaged. "
                 f"Restore it from a backup; to go on with what is left, delete {self._path}"
             )
 
+    def noted(self) -> int:
+        """0 if nothing is, or nothing that makes sense."""
+        if self._file is None:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        text = os.pread(self._file, 32, 0).decode(errors="replace").strip("\n ")
+        return int(text) if text.isdecimal() else 0
+
     def note(self, number: int) -> None:
-        assert self._file is not None  # noqa: S101  # opened by `check`
+        assert self._file is not None  # noqa: S101  # opened by `noted`
         os.pwrite(self._file, f"{number:020d}\n".encode(), 0)
 
     def close(self) -> None:
