@@ -92,10 +92,16 @@ class SafePsrl:
     def start_episode(self, state: AgentState) -> tuple[AgentState, Plan]:
         """Begin episode `state.episode + 1`: the same state gives the same plan, always."""
         state = settle(self.spec, state)
+        plan = self.plan(state)
+        after = AgentState(plan.episode, plan.next_dual_variables, state.transition_counts, state.signal_sums, state.visits)
+        return after, plan
+
+    def plan(self, state: AgentState) -> Plan:
+        """What that episode will play, of a state that is settled."""
         k = state.episode + 1
         policy, probabilities, reward, numbers, draws, satisfied = self._decide(state, k)
         costs, pessimism, dual_scale, dual_next = sealed(numbers)
-        plan = Plan(
+        return Plan(
             episode=k,
             policy=sealed(policy),
             probabilities=sealed(probabilities) if self.options.is_adaptive else None,
@@ -108,8 +114,6 @@ class SafePsrl:
             kernel_draws=draws,
             kernel_satisfiable=satisfied,
         )
-        after = AgentState(k, plan.next_dual_variables, state.transition_counts, state.signal_sums, state.visits)
-        return after, plan
 
     def _decide(self, state: AgentState, k: int) -> Decided:
         spec, counts, p = self.spec, state.transition_counts, np.empty(self.problem.prior.shape)

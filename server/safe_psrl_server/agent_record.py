@@ -1,15 +1,14 @@
 """An agent as the fold of its events. Applying an event never fails, never samples and never plans: events are outcomes."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from safe_psrl.learner import AgentState, Transition, settle
-from safe_psrl.planning import Policy
+from safe_psrl.learner import AgentState, Plan, Transition, settle
+from safe_psrl.planning import Floats, Policy
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.conversion import Definition, definition_of, policy_from_message, unpack
 from safe_psrl_server.observations import Observation, read, read_steps
@@ -30,18 +29,20 @@ class Episode:
     active_micros: int
     end: "events_pb2.EpisodeEnd.ValueType" = OPEN
     transitions: list[Transition] = field(default_factory=list)
-    planned: Policy | None = None  # if it was made here
+    planned: Policy | None = None  # if it was made here, or was asked for
 
     @property
     def number(self) -> int:
         return self.started.episode
 
-    @cached_property
+    @property
     def policy(self) -> Policy:
         """[H, S]. Read when it is first asked for: a history is read without."""
-        return self.planned if self.planned is not None else policy_from_message(self.started.policy)
+        if self.planned is None:
+            self.planned = policy_from_message(self.started.policy)
+        return self.planned
 
-    @cached_property
+    @property
     def is_apart(self) -> bool:
         """Whether its policy is stored beside the stream."""
         return bool(self.started.policy_digest)
@@ -65,18 +66,6 @@ class Episode:
     def is_open(self) -> bool:
         return self.end == OPEN
 
-    @property
-    def reward(self) -> float:
-        return sum([transition.reward for transition in self.transitions])
-
-    @property
-    def costs(self) -> list[float]:
-        totals = [0.0] * len(self.started.pessimism)
-        for transition in self.transitions:
-            for i, cost in enumerate(transition.costs):
-                totals[i] += cost
-        return totals
-
 
 class _Known(NamedTuple):
     """What was learned, and what came after and is entered when it is needed: a history is read without making each state."""
@@ -84,6 +73,7 @@ class _Known(NamedTuple):
     learned: AgentState | None
     later: list[Transition]
     started: events_pb2.EpisodeStarted | None = None  # the latest, unless it is in `learned`
+    duals: Floats | None = None  # that `started` leads to, if it was planned here
 
 
 class AgentRecord:
@@ -101,7 +91,7 @@ class AgentRecord:
         self._definition: Definition | None = None
         self._known = _Known(None, [])  # replaced as a whole: snapshots settle it in a thread
         self._foreseen: Observation | None = None
-        self._planned: tuple[events_pb2.Event, Policy] | None = None
+        self._planned: tuple[events_pb2.Event, Plan] | None = None
 
     @property
     def definition(self) -> Definition:
@@ -110,16 +100,22 @@ class AgentRecord:
 
     @property
     def state(self) -> AgentState:
-        learned, later, started = self._known
-        assert learned is not None  # noqa: S101  # callers have checked `exists`
-        counts, sums, visits = learned.transition_counts, learned.signal_sums, learned.visits
-        if started is not None:
-            duals = np.array(started.next_dual_variables[:], np.float64)
-            learned = AgentState(started.episode, duals, counts, sums, visits)
+        learned, later, started, _ = self._known
+        if later:
+            return self._state_with(later)
+        if learned is None or started is not None:
+            learned = self._state_with(())
             self._known = _Known(learned, later)
-        if not later:
-            return learned
-        return AgentState(learned.episode, learned.dual_variables, counts, sums, visits, tuple(later))
+        return learned
+
+    def _state_with(self, later: Iterable[Transition]) -> AgentState:
+        """What was learned up to the latest start, and `later`."""
+        learned, _, started, duals = self._known
+        assert learned is not None  # noqa: S101  # callers have checked `exists`
+        episode = learned.episode if started is None else started.episode
+        if duals is None:
+            duals = learned.dual_variables if started is None else np.array(started.next_dual_variables[:], np.float64)
+        return AgentState(episode, duals, learned.transition_counts, learned.signal_sums, learned.visits, tuple(later))
 
     @property
     def open_episodes(self) -> list[Episode]:
@@ -210,25 +206,23 @@ class AgentRecord:
         """Note what an event will say that may come next: it need not be read then."""
         self._foreseen = observation
 
-    def foresee_policy(self, start: events_pb2.Event, policy: Policy) -> None:
+    def foresee_start(self, start: events_pb2.Event, plan: Plan) -> None:
         """The same of an episode that may begin next."""
-        self._planned = start, policy
+        self._planned = start, plan
 
     def state_after(self, trajectory: events_pb2.Event) -> AgentState:
         """What is learned once `trajectory`, which was foreseen, is applied to this record, too."""
         observation = self._foreseen
         if observation is None or observation.event is not trajectory:
             observation = self._foreseen = Observation(trajectory, *read(trajectory))
-        now = self.state
-        tables = now.transition_counts, now.signal_sums, now.visits
-        return AgentState(now.episode, now.dual_variables, *tables, (*now.pending, *observation.steps))
+        return self._state_with([*self._known.later, *observation.steps])
 
     def note_settled(self, state: AgentState, trajectory: events_pb2.Event | None = None) -> None:
         """`state` is ours, settled, or what `state_after` gave for `trajectory`: it is not worked out again."""
         if trajectory is None:
             self._known = _Known(state, [])
         elif self._foreseen is not None and self._foreseen.event is trajectory:
-            self._foreseen = self._foreseen._replace(state=state)
+            self._foreseen = Observation(*self._foreseen[:4], state)
 
     def settled_state(self) -> AgentState:
         """The state with every reported transition in its counts. Learning goes on from it to the same end."""
@@ -248,8 +242,10 @@ class AgentRecord:
 
     def _start(self, event: events_pb2.Event) -> None:
         started, planned, self._planned = event.episode_started, self._planned, None
-        policy = planned[1] if planned is not None and planned[0] is event else None
-        self._known = self._known._replace(started=started)
+        policy = duals = None
+        if planned is not None and planned[0] is event:
+            policy, duals = planned[1].policy, planned[1].next_dual_variables
+        self._known = _Known(self._known.learned, self._known.later, started, duals)
         self.episodes[started.episode] = Episode(started, event.time_micros, planned=policy)
         for number in self._beyond_memory({number: episode.end for number, episode in self.episodes.items()}):
             del self.episodes[number]
@@ -290,11 +286,13 @@ class AgentRecord:
         totals.completed_episodes += 1
         totals.reward += ended.reward
         totals.last_reward = ended.reward
+        last_costs, violations = totals.last_costs, totals.violations
+        regrets, greatest_regrets = totals.constraint_regret, totals.constraint_regret_max
         for i, (cost, budget) in enumerate(zip(ended.costs, self.definition.spec.cost_budgets.tolist(), strict=True)):
-            totals.last_costs[i] = cost
-            totals.constraint_regret[i] += cost - budget
-            totals.constraint_regret_max[i] = max(totals.constraint_regret_max[i], totals.constraint_regret[i])
-            totals.violations[i] += cost > budget
+            last_costs[i] = cost
+            regret = regrets[i] = regrets[i] + (cost - budget)
+            greatest_regrets[i] = max(greatest_regrets[i], regret)
+            violations[i] += cost > budget
 
 
 def _state_of(snapshot: events_pb2.Snapshot, fresh: AgentState) -> AgentState:

@@ -196,21 +196,22 @@ class AgentCommands:
     ) -> "Decided[events_pb2.EpisodeStarted]":
         """Plan and begin an episode, after what is stored already and the events `before`, which are stored with it."""
         closing = decisions.make_room(record, abandon_open, self.host.now_micros(), before)
-        version = record.version
+        version, trajectory = record.version, decisions.trajectory_in(before)
 
         def begun(planned: TimedPlan) -> "Decision[events_pb2.EpisodeStarted]":
             plan, seconds, settled = planned
             if record.version == version:
-                record.note_settled(settled, decisions.trajectory_in(before))
+                record.note_settled(settled, trajectory)
             self.host.meter.planned(record.name, plan.episode, seconds, satisfiable=plan.kernel_satisfiable)
             event = decisions.starting(plan, request_id, state, PLANNED_BY, seconds, self.host.now_micros())
-            record.foresee_policy(event, plan.policy)
+            record.foresee_start(event, plan)
             return [*before, *closing, event], event.episode_started
 
         async def in_time(planning: Awaitable[TimedPlan]) -> "Decision[events_pb2.EpisodeStarted]":
             return begun(await planning)
 
-        planned = self.host.plan(record.definition.learner, decisions.state_after(record, before))
+        state_before = record.state if trajectory is None else record.state_after(trajectory)
+        planned = self.host.plan(record.definition.learner, state_before)
         return begun(planned) if isinstance(planned, TimedPlan) else in_time(planned)
 
     def _event(self, **kind: object) -> events_pb2.Event:

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safe_psrl.checks import sealed
 from safe_psrl.documents import options_to_document
 from safe_psrl.errors import SpecError
-from safe_psrl.learner import SafePsrl
+from safe_psrl.learner import SafePsrl, Transition
 from safe_psrl.options import SafePsrlOptions
 from safe_psrl.planning import Policy
 from safe_psrl.spec import CmdpSpec, Constraint
@@ -30,9 +30,16 @@ MAX_OPEN_EPISODES = 1000
 MAX_CONSTRAINTS = 100
 Move = tuple[int, int, int, int]  # step, state, action, next state; step 0 for all if nothing depends on it
 KnownSignals = tuple[float, tuple[float, ...]]  # reward, costs
-_MOVES: Final[MutableMapping[SafePsrl, dict[Move, KnownSignals]]] = WeakKeyDictionary()
+_NOTED: Final[MutableMapping[SafePsrl, "Noted"]] = WeakKeyDictionary()
 _FAMILIES: Final[MutableMapping[tuple[bytes, bytes], SafePsrl]] = WeakValueDictionary()
 DTYPES = {"<i8": np.dtype("<i8"), "<f8": np.dtype("<f8")}
+
+
+class Noted(NamedTuple):
+    """What was found possible, for the same few come again and again."""
+
+    moves: dict[Move, KnownSignals]  # and what is known of each
+    steps: dict[tuple[int, bytes], Transition]  # by their number and the message that reports them, signals left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +63,9 @@ class Definition:
         return frozenset(np.flatnonzero(self.spec.initial_distribution).tolist())
 
     @cached_property
-    def moves(self) -> "dict[Move, KnownSignals]":
-        """Moves that were found possible, and what is known of each; shared by the family."""
-        return _MOVES.setdefault(self.family, {})
+    def noted(self) -> Noted:
+        """Shared by the family."""
+        return _NOTED.setdefault(self.family, Noted({}, {}))
 
     @cached_property
     def varies_by_step(self) -> bool:

@@ -5,9 +5,9 @@ Every function takes the record as it is and either returns events (maybe none) 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from safe_psrl.learner import AgentState, Plan, Transition
+from safe_psrl.learner import Plan, Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.agent_record import COMPLETED, AgentRecord, Episode
 from safe_psrl_server.conversion import KnownSignals, Move, write_policy
@@ -21,8 +21,11 @@ from safe_psrl_server.errors import (
 from safe_psrl_server.observations import Observation, step_event, trajectory_event
 
 MAX_REQUEST_ID = 128
-MOST_MOVES = 10_000  # of a problem that are noted as possible
+MOST_NOTED = 10_000  # moves of a problem, and steps, that are known to be possible
+LONGEST_NOTED = 40  # bytes of a message: one with the fields of a move alone has fewer
 ABANDONED = events_pb2.EPISODE_END_ABANDONED
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 class Reported(NamedTuple):
@@ -98,12 +101,6 @@ def make_room(
     return [ending(episode, ABANDONED, now_micros) for episode in stale]
 
 
-def state_after(record: AgentRecord, before: Sequence[events_pb2.Event]) -> AgentState:
-    """What is learned once `before`, a trajectory and the ends of episodes, are applied."""
-    trajectory = trajectory_in(before)
-    return record.state if trajectory is None else record.state_after(trajectory)
-
-
 def trajectory_in(events: Sequence[events_pb2.Event]) -> events_pb2.Event | None:
     """The one that is a trajectory, if there is one."""
     return next((event for event in events if event.HasField("trajectory_observed")), None)
@@ -140,16 +137,23 @@ def ending(
     episode: Episode, end: "events_pb2.EpisodeEnd.ValueType", now_micros: int, steps: Sequence[Transition] = ()
 ) -> events_pb2.Event:
     """The event that ends `episode` after `steps` more."""
-    reward, costs = episode.reward, episode.costs
-    for step in steps:
-        reward += step.reward
-        for i, cost in enumerate(step.costs):
-            costs[i] += cost
+    played = [*episode.transitions, *steps]
+    reward, costs = signals_of(played, len(episode.started.pessimism))
     event = events_pb2.Event(time_micros=now_micros)
     ended = event.episode_ended
-    ended.episode, ended.end, ended.steps, ended.reward = episode.number, end, episode.next_step + len(steps), reward
+    ended.episode, ended.end, ended.steps, ended.reward = episode.number, end, len(played), reward
     ended.costs.extend(costs)
     return event
+
+
+def signals_of(steps: Sequence[Transition], num_constraints: int) -> tuple[float, list[float]]:
+    """The sums of their rewards and costs."""
+    reward, totals = 0.0, [0.0] * num_constraints
+    for _, _, _, _, earned, costs in steps:
+        reward += earned
+        for i, cost in enumerate(costs):
+            totals[i] += cost
+    return reward, totals
 
 
 def end_episode(
@@ -218,8 +222,8 @@ def report(
     refuse_gap(episode, step)
     seen = observe(record, step, transition)
     refuse_jump(record, seen, episode.transitions[-1] if step else None)
-    overridden = is_overridden(episode, seen)
-    event = step_event(now_micros, episode.number, seen, overridden and episode.is_apart)
+    overridden = overrides(episode, (seen,))
+    event = step_event(now_micros, episode.number, seen, overridden > 0 and episode.is_apart)
     record.foresee(Observation(event, episode.number, (seen,), overridden))
     done = transition.terminal or step == record.definition.spec.horizon - 1
     events = [event, ending(episode, COMPLETED, now_micros, (seen,))] if done else [event]
@@ -246,12 +250,13 @@ def report_all(
             continue
         if transition.terminal and step < len(transitions) - 1:
             raise InvalidArgumentError(f"transitions[{step}].terminal", "is set, but more transitions follow")
-        refuse_jump(record, seen, before, "transitions[{}]")
+        if before is None or before.next_state != seen.state:
+            refuse_jump(record, seen, before, "transitions[{}]")
         fresh.append(seen)
         before = seen
     if not fresh:
         return [], duplicates, not episode.is_open
-    overridden = sum([is_overridden(episode, seen) for seen in fresh])
+    overridden = overrides(episode, fresh)
     event = trajectory_event(now_micros, episode.number, fresh, overridden if episode.is_apart else 0)
     record.foresee(Observation(event, episode.number, fresh, overridden))
     done = transitions[-1].terminal or len(transitions) == horizon
@@ -264,10 +269,16 @@ def observe(record: AgentRecord, step: int, transition: control_pb2.Transition, 
 
     `place` is where it stands in the request, with the step to be put in.
     """
+    message = transition.SerializeToString()
+    return record.definition.noted.steps.get((step, message)) or checked_step(record, step, transition, message, place)
+
+
+def checked_step(record: AgentRecord, step: int, transition: control_pb2.Transition, message: bytes, place: str) -> Transition:
+    """The same of a transition that is not noted, which `message` is on the wire; it is noted if it comes without signals."""
     definition = record.definition
     state, action, next_state = transition.state, transition.action, transition.next_state
     move = (step if definition.varies_by_step else 0, state, action, next_state)
-    reward, costs = known = definition.moves.get(move) or checked_move(record, move, place.format(step))
+    reward, costs = known = definition.noted.moves.get(move) or checked_move(record, move, place.format(step))
     if transition.HasField("reward"):
         reward = transition.reward
         check_signal(f"{place.format(step)}.reward", reward)
@@ -282,17 +293,20 @@ def observe(record: AgentRecord, step: int, transition: control_pb2.Transition, 
             check_signal(f"{place.format(step)}.costs[{i}]", cost)
     elif definition.learns_costs:
         raise InvalidArgumentError(f"{place.format(step)}.costs", "are missing, and this agent learns its costs")
-    return Transition(step, state, action, next_state, reward, costs)
+    seen = Transition(step, state, action, next_state, reward, costs)
+    if len(message) <= LONGEST_NOTED and not transition.HasField("reward") and not transition.costs:
+        note(definition.noted.steps, (step, message), seen)
+    return seen
 
 
-def is_overridden(episode: Episode, seen: Transition) -> bool:
-    """Whether another action was executed than proposed."""
-    proposed: int = episode.policy.item(seen.step, seen.state)
-    return proposed != seen.action
+def overrides(episode: Episode, steps: Sequence[Transition]) -> int:
+    """How many of `steps` have another action than proposed."""
+    proposed = episode.policy.item
+    return sum([proposed(step, state) != action for step, state, action, _, _, _ in steps])
 
 
 def checked_move(record: AgentRecord, move: Move, place: str) -> KnownSignals:
-    """What is known of a move that is possible; it is noted, for the same few come again and again."""
+    """What is known of a move that is possible; it is noted."""
     definition, spec, (step, state, action, next_state) = record.definition, record.definition.spec, move
     check_state(record, f"{place}.state", state)
     check_state(record, f"{place}.next_state", next_state)
@@ -305,10 +319,16 @@ def checked_move(record: AgentRecord, move: Move, place: str) -> KnownSignals:
             f"{place}.next_state", f"{next_state} is outside the support of state {state}, action {action}", "OUTSIDE_SUPPORT"
         )
     reward, *costs = spec.signals[:, step % spec.signals.shape[1], state, action].tolist()
-    if len(definition.moves) >= MOST_MOVES:
-        definition.moves.clear()
-    known = definition.moves[move] = reward, tuple(costs)
+    known = reward, tuple(costs)
+    note(definition.noted.moves, move, known)
     return known
+
+
+def note(noted: dict[Key, Value], key: Key, value: Value) -> None:
+    """For the next time."""
+    if len(noted) >= MOST_NOTED:
+        noted.clear()
+    noted[key] = value
 
 
 def check_signal(field: str, value: float) -> None:

@@ -81,5 +81,5 @@ def _work_of_a_draw(learner: SafePsrl) -> int:
 def _plan(learner: SafePsrl, state: AgentState) -> TimedPlan:
     began = time.perf_counter()
     state = settle(learner.spec, state)
-    _, plan = learner.start_episode(state)
+    plan = learner.plan(state)
     return TimedPlan(plan, time.perf_counter() - began, state)

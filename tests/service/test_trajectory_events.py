@@ -16,7 +16,7 @@ from safe_psrl.learner import AgentState, settle
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 from safe_psrl_server import decisions
 from safe_psrl_server.agent_record import AgentRecord
-from safe_psrl_server.conversion import cmdp_to_message
+from safe_psrl_server.conversion import cmdp_to_message, completed
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.observations import read
 from safe_psrl_server.store.memory import MemoryStore
@@ -228,9 +228,10 @@ def test_the_policy_of_an_episode_that_was_planned_here_is_not_read_again(begun:
     record = begun(max_open_episodes=2)
     _, plan = record.definition.learner.start_episode(record.state)
     start = decisions.starting(plan, "", None, "test", 0.0, 1)
-    record.foresee_policy(start, plan.policy)
+    record.foresee_start(start, plan)
     record.apply(start)
     assert record.episodes[2].policy is plan.policy
+    assert record.state.dual_variables is plan.next_dual_variables
 
 
 def test_the_policy_that_was_planned_is_not_taken_for_another_episode(begun: Begun) -> None:
@@ -239,9 +240,37 @@ def test_the_policy_that_was_planned_is_not_taken_for_another_episode(begun: Beg
     _, plan = record.definition.learner.start_episode(record.state)
     ours, theirs = decisions.starting(plan, "", None, "test", 0.0, 1), decisions.starting(plan, "", None, "test", 0.0, 1)
     theirs.episode_started.policy.actions[:] = [1 - action for action in plan.policy.ravel().tolist()]
-    record.foresee_policy(ours, plan.policy)
+    theirs.episode_started.next_dual_variables[:] = [dual + 1 for dual in plan.next_dual_variables.tolist()]
+    record.foresee_start(ours, plan)
     record.apply(theirs)
     assert (record.episodes[2].policy == 1 - plan.policy).all()
+    assert (record.state.dual_variables == plan.next_dual_variables + 1).all()
+
+
+@pytest.mark.parametrize("varies", [False, True])
+def test_a_step_that_is_known_is_read_as_one_that_is_not(varies: bool, transition: See) -> None:
+    """Whatever its message says, and at whichever step it comes."""
+    record = AgentRecord("a")
+    spec = completed(definition(learned=False, stationary=not varies, listed=False), 60.0)
+    record.apply(events_pb2.Event(agent_created=events_pb2.AgentCreated(spec=spec)))
+    noted = record.definition.noted
+    said: list[dict[str, Any]] = [
+        {},
+        {"reward": 0.25},
+        {"costs": [0.5] * len(spec.cmdp.constraints)},
+        {"terminal": True},
+        {"reward": 0.0},
+    ]
+    messages = [transition(0, 0, 0, **fields) for fields in said]
+    messages.append(control_pb2.Transition.FromString(b"\x92\x4e\x30" + b"x" * 48))  # with a field that nobody knows
+    for step in (0, 1):
+        for message in messages:
+            noted.steps.clear()
+            first, second = decisions.observe(record, step, message), decisions.observe(record, step, message)
+            noted.moves.clear()
+            assert first == second == decisions.observe(record, step, message)
+            signals = message.HasField("reward") or message.costs
+            assert len(noted.steps) == (0 if signals or message is messages[-1] else 1)
 
 
 async def test_a_trajectory_that_lost_the_race_is_decided_on_anew(make_bench: Any, make_spec: Spec, transition: See) -> None:

@@ -6,17 +6,17 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info
 
 from safe_psrl.version import __version__
+from safe_psrl_server.metrics.histogram import NAME_LENGTH, EpisodeHistogram
 
 PREFIX: Final = "safe_psrl"
 PLAN_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 COMMIT_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 BATCH_BUCKETS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 SIZE_BUCKETS: Final = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8)
-EXEMPLAR_NAME: Final = 96  # of the 128 characters that an exemplar's labels may have together
 
 
 class Meter:
-    """Told by those who do; asked by a scrape. Any thread may call."""
+    """Told by those who do; asked by a scrape. Any thread may call, unless it says otherwise."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -46,11 +46,12 @@ class Meter:
         self._fallback_actions = self._counter(
             "fallback_actions", "Actions of a fallback policy. Rising means that a paused agent is being played: resume it."
         )
-        self._plan_seconds = self._histogram(
-            "plan_duration_seconds",
+        self._plan_seconds = EpisodeHistogram(
+            f"{PREFIX}_plan_duration_seconds",
             "Time to sample and plan an episode. Rising means larger problems or a busy machine: see limits.planning_threads. "
             "Exemplars name agent and episode.",
             PLAN_BUCKETS,
+            self.registry,
         )
         self._commit_seconds = self._histogram(
             "store_commit_seconds", "Time of one commit, on the disk when done. Rising means a slow disk.", COMMIT_BUCKETS
@@ -76,13 +77,14 @@ class Meter:
             self._duplicates.inc(duplicates)
 
     def refused(self, reason: str, agent: str) -> None:
-        self._rejections.labels(reason).inc(exemplar={"agent": agent[:EXEMPLAR_NAME]} if agent else None)
+        self._rejections.labels(reason).inc(exemplar={"agent": agent[:NAME_LENGTH]} if agent else None)
 
     def planned(self, agent: str, episode: int, seconds: float, *, satisfiable: bool) -> None:
+        """On the loop."""
         self._plans.inc()
         if not satisfiable:
             self._infeasible.inc()
-        self._plan_seconds.observe(seconds, {"agent": agent[:EXEMPLAR_NAME], "episode": str(episode)})
+        self._plan_seconds.observe(seconds, agent, episode)
 
     def acted(self, *, fallback: bool) -> None:
         if fallback:
