@@ -15,7 +15,7 @@ from safe_psrl_server.commands import AgentCommands
 from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.host import AgentHost
-from safe_psrl_server.metrics.histogram import EpisodeHistogram
+from safe_psrl_server.metrics.histogram import PlainHistogram
 from safe_psrl_server.metrics.meter import PLAN_BUCKETS, Meter
 from safe_psrl_server.store.sqlite import SqliteStore
 
@@ -107,11 +107,13 @@ def test_plans_are_counted_and_timed(played: Played, make_spec: Callable[..., An
 def test_the_histogram_of_plans_shows_what_one_of_the_library_shows() -> None:
     """Sums, buckets, their borders among them, and the latest in each; all but times."""
     registry, others, text = CollectorRegistry(), CollectorRegistry(), "Some text."
-    ours = EpisodeHistogram("seconds", text, PLAN_BUCKETS, registry)
+    ours = PlainHistogram("seconds", text, PLAN_BUCKETS, registry)
     theirs = Histogram("seconds", text, registry=others, buckets=PLAN_BUCKETS)
     for episode, seconds in enumerate((0.0, 0.0001, 0.00011, 0.3, 30, 31.5, 0.2, 1)):
         ours.observe(seconds, "a" * 100, episode)
         theirs.observe(seconds, {"agent": "a" * 96, "episode": str(episode)})
+        ours.observe(2 * seconds)
+        theirs.observe(2 * seconds)
     assert shown(registry) == shown(others)
 
 

@@ -9,10 +9,8 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -21,7 +19,7 @@ from typing import Final, NamedTuple, Protocol
 import uvloop
 
 from safe_psrl_experiments.bench import load
-from safe_psrl_experiments.bench.echo_server import POLITE, UNARY
+from safe_psrl_experiments.bench.echo_server import DURABLE, POLITE, UNARY
 from safe_psrl_experiments.bench.load import Echo, Target, Turn
 from safe_psrl_experiments.bench.measure import Bar, Result, judged
 from safe_psrl_experiments.bench.native import native_rate
@@ -34,7 +32,6 @@ STREAMS: Final = 2  # that they share where calls share messages
 PLAYERS: Final = 16
 SMALL: Final = 8  # agents that are asked for actions while a large one plans
 LARGE_STATES: Final = 500
-FLUSHES: Final = 64
 
 Report = Callable[[str], None]
 
@@ -58,21 +55,22 @@ class Pair(NamedTuple):
 def bench_serve(service: Service, rounds: int = 15, report: Report = lambda _: None, calls: int = CALLS) -> list[Result]:
     """Of a service that has no agents yet. Pins processes: the first core for servers, the last for this one."""
     cores = sorted(os.sched_getaffinity(0))
-    with _echo_server() as (port, echo_pid), _echo_server(POLITE) as (polite_port, polite_pid):
-        pinned = dict.fromkeys((service.pid, echo_pid, polite_pid), cores[0]) | {os.getpid(): cores[-1]}
-        with _pinned(pinned):
-            echo_target, polite_target = f"127.0.0.1:{port}", f"127.0.0.1:{polite_port}"
-            results = uvloop.run(_bench(service.target, echo_target, polite_target, rounds, calls, report))
+    with ExitStack() as stack:
+        echoes = [stack.enter_context(_echo_server(*options)) for options in ((), (POLITE,), (DURABLE,))]
+        pids = (service.pid, *(echo.pid for echo in echoes))
+        with _pinned(dict.fromkeys(pids, cores[0]) | {os.getpid(): cores[-1]}):
+            targets = [echo.target for echo in echoes]
+            results = uvloop.run(_bench(service.target, targets, rounds, calls, report))
             if shutil.which("h2load"):
                 report("GetAction from h2load, 64 in flight")
-                results.append(_native(service.target, echo_target, rounds, calls))
+                results.append(_native(service.target, targets[0], rounds, calls))
     return results
 
 
-async def _bench(target: str, echo_target: str, polite_target: str, rounds: int, calls: int, report: Report) -> list[Result]:
+async def _bench(target: str, echo_targets: Sequence[str], rounds: int, calls: int, report: Report) -> list[Result]:
     async with AsyncExitStack() as stack:
-        channels = [await stack.enter_async_context(load.connected(each)) for each in (target, echo_target, polite_target)]
-        service, echo, polite = Target(channels[0]), Echo(channels[1]), Echo(channels[2])
+        channels = [await stack.enter_async_context(load.connected(each)) for each in (target, *echo_targets)]
+        service, (echo, polite, durable) = Target(channels[0]), map(Echo, channels[1:])
         agents = [f"agent-{number:02}" for number in range(IN_FLIGHT)]
         streaming, players = agents[:STREAMING], agents[:PLAYERS]
         await service.create(agents)
@@ -86,23 +84,9 @@ async def _bench(target: str, echo_target: str, polite_target: str, rounds: int,
 
             return await _in_turns(name, turn, rounds, f"bare unary echo, {IN_FLIGHT} in flight", "1/s", bar)
 
-        async def latency(floor: Callable[[], float]) -> Pair:
-            limit = median(await load.echo_sequential(echo, calls // 8)) + floor()
-            return Pair(median(await load.step_sequential(service, agents[0], calls // 8)), limit)
-
         report("sequential Step")
         return [
-            await _in_turns(
-                "sequential Step, median", lambda: latency(lambda: 0.0), rounds, "bare unary echo", "ms", ("<=", 1.6)
-            ),
-            await _in_turns(
-                "sequential Step beside an echo that flushes",
-                lambda: latency(_flush_time),
-                rounds,
-                "bare unary echo and one flush",
-                "ms",
-                None,
-            ),
+            *await _sequential(service, agents[0], echo, durable, rounds, calls // 8),
             await rates("Step, 64 in flight", (">=", 0.7), lambda: load.step_unary(service, agents, calls)),
             await rates("StepStream, 32 agents", (">=", 2), lambda: load.step_batches(service, streaming, STREAMS, 2 * calls)),
             await rates("StepStream, a stream an agent", None, lambda: load.step_stream(service, streaming, 2 * calls)),
@@ -116,6 +100,24 @@ async def _bench(target: str, echo_target: str, polite_target: str, rounds: int,
             await rates("echo, threads scheduled as the service's", None, lambda: load.echo_unary(polite, IN_FLIGHT, calls)),
             await _beside_a_plan(service, agents[:SMALL], rounds, 2 * calls, report),
         ]
+
+
+async def _sequential(service: Target, agent: str, echo: Echo, durable: Echo, rounds: int, calls: int) -> list[Result]:
+    """A call after the other: of the echo, of an echo whose calls wait for the disk as those of the service must, and steps."""
+    turns = [
+        (
+            median(await load.echo_sequential(echo, calls)),
+            median(await load.echo_sequential(durable, calls)),
+            median(await load.step_sequential(service, agent, calls)),
+        )
+        for _ in range(rounds + 1)
+    ][1:]  # the first one warms up
+    bare, written = "bare unary echo", "echo with one durable write"
+    return [
+        _result("sequential Step, median", [Pair(step, plain) for plain, _, step in turns], bare, "ms", ("<=", 1.6)),
+        _result(f"{written}, median", [Pair(disk, plain) for plain, disk, _ in turns], bare, "ms", None),
+        _result("sequential Step beside that", [Pair(step, disk) for _, disk, step in turns], written, "ms", None),
+    ]
 
 
 async def _beside_a_plan(service: Target, agents: list[str], rounds: int, calls: int, report: Report) -> Result:
@@ -185,29 +187,20 @@ def _percentile(times: list[float]) -> float:
     return sorted(times)[len(times) * 99 // 100]
 
 
-def _flush_time() -> float:
-    """Milliseconds that the disk takes for a page that is there already: what a durable step cannot do without."""
-    with tempfile.TemporaryFile() as file:
-        page = bytes(4096)
-        os.pwrite(file.fileno(), page * FLUSHES, 0)
-        os.fsync(file.fileno())
-        times = []
-        for number in range(FLUSHES):
-            began = time.perf_counter()
-            os.pwrite(file.fileno(), page, number * len(page))
-            os.fdatasync(file.fileno())
-            times.append((time.perf_counter() - began) * 1e3)
-    return median(times)
+class _EchoServer(NamedTuple):
+    """One in a process of its own."""
+
+    target: str
+    pid: int
 
 
 @contextmanager
-def _echo_server(*options: str) -> Iterator[tuple[int, int]]:
-    """Its port and process."""
+def _echo_server(*options: str) -> Iterator[_EchoServer]:
     command = [sys.executable, "-m", "safe_psrl_experiments.bench.echo_server", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # our own module
         try:
             assert process.stdout is not None  # noqa: S101  # piped
-            yield int(process.stdout.readline()), process.pid
+            yield _EchoServer(f"127.0.0.1:{process.stdout.readline().strip()}", process.pid)
         finally:
             process.kill()
 

@@ -1,4 +1,4 @@
-"""A histogram of plain numbers, which one thread changes: to observe costs a few additions, and a scrape does the rest."""
+"""A histogram of plain numbers, which one thread at a time changes: observing costs a few additions, a scrape does the rest."""
 
 import time
 from bisect import bisect_left
@@ -27,8 +27,8 @@ class _Latest(NamedTuple):
         return {"agent": self.agent[:NAME_LENGTH], "episode": str(self.episode)}
 
 
-class EpisodeHistogram(Collector):
-    """Of something that episodes have. Exemplars name agent and episode."""
+class PlainHistogram(Collector):
+    """Of whatever is observed. Exemplars name agent and episode, where they are told."""
 
     def __init__(self, name: str, text: str, buckets: Sequence[float], registry: CollectorRegistry) -> None:
         self._name = name
@@ -40,11 +40,12 @@ class EpisodeHistogram(Collector):
         self._created = time.time()
         registry.register(self)
 
-    def observe(self, value: float, agent: str, episode: int) -> None:
+    def observe(self, value: float, agent: str | None = None, episode: int = 0) -> None:
         bucket = bisect_left(self._bounds, value)
         self._sum += value
         self._within[bucket] += 1
-        self._latest[bucket] = _Latest(agent, episode, value, time.time())
+        if agent is not None:
+            self._latest[bucket] = _Latest(agent, episode, value, time.time())
 
     def collect(self) -> Iterator[Metric]:
         family = Metric(self._name, self._text, "histogram")

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, Info
+from prometheus_client import CollectorRegistry, Counter, Info
 
 from safe_psrl.version import __version__
-from safe_psrl_server.metrics.histogram import NAME_LENGTH, EpisodeHistogram
+from safe_psrl_server.metrics.histogram import NAME_LENGTH, PlainHistogram
 
 PREFIX: Final = "safe_psrl"
 PLAN_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -46,12 +46,11 @@ class Meter:
         self._fallback_actions = self._counter(
             "fallback_actions", "Actions of a fallback policy. Rising means that a paused agent is being played: resume it."
         )
-        self._plan_seconds = EpisodeHistogram(
-            f"{PREFIX}_plan_duration_seconds",
+        self._plan_seconds = self._histogram(
+            "plan_duration_seconds",
             "Time to sample and plan an episode. Rising means larger problems or a busy machine: see limits.planning_threads. "
             "Exemplars name agent and episode.",
             PLAN_BUCKETS,
-            self.registry,
         )
         self._commit_seconds = self._histogram(
             "store_commit_seconds", "Time of one commit, on the disk when done. Rising means a slow disk.", COMMIT_BUCKETS
@@ -91,7 +90,7 @@ class Meter:
             self._fallback_actions.inc()
 
     def committed(self, seconds: float, events: int) -> None:
-        """Of a group; one of snapshots alone has no events."""
+        """Of a group; one of snapshots alone has no events. One commit is made at a time, whichever thread makes it."""
         self._commit_seconds.observe(seconds)
         if events:
             self._commit_events.observe(events)
@@ -102,5 +101,5 @@ class Meter:
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, namespace=PREFIX, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
-        return Histogram(name, text, namespace=PREFIX, registry=self.registry, buckets=buckets)
+    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> PlainHistogram:
+        return PlainHistogram(f"{PREFIX}_{name}", text, buckets, self.registry)
