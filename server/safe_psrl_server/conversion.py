@@ -39,7 +39,7 @@ class Noted(NamedTuple):
     """What was found possible, for the same few come again and again."""
 
     moves: dict[Move, KnownSignals]  # and what is known of each
-    steps: dict[tuple[int, bytes], Transition]  # by their number and the message that reports them, signals left out
+    steps: dict[tuple[int, bytes], Transition]  # by their number and a message that says no more than the move
 
 
 @dataclass(frozen=True, eq=False)

@@ -241,19 +241,7 @@ def report_all(
     duplicates = min(episode.next_step, len(transitions))
     if len(transitions) > duplicates and not episode.is_open:
         raise closed(episode)
-    before = episode.transitions[-1] if episode.transitions else None
-    fresh = list[Transition]()
-    for step, transition in enumerate(transitions):
-        seen = observe(record, step, transition, "transitions[{}]")
-        if step < duplicates:
-            refuse_conflict(record, episode, seen, transition.terminal)
-            continue
-        if transition.terminal and step < len(transitions) - 1:
-            raise InvalidArgumentError(f"transitions[{step}].terminal", "is set, but more transitions follow")
-        if before is None or before.next_state != seen.state:
-            refuse_jump(record, seen, before, "transitions[{}]")
-        fresh.append(seen)
-        before = seen
+    fresh = (known_path(record, transitions) if not duplicates else None) or checked_path(record, episode, transitions)
     if not fresh:
         return [], duplicates, not episode.is_open
     overridden = overrides(episode, fresh)
@@ -262,6 +250,35 @@ def report_all(
     done = transitions[-1].terminal or len(transitions) == horizon
     events = [event, ending(episode, COMPLETED, now_micros, fresh)] if done else [event]
     return events, duplicates, done
+
+
+def known_path(record: AgentRecord, transitions: Sequence[control_pb2.Transition]) -> list[Transition] | None:
+    """A trajectory from step 0 on of which every step is noted; None if one is not, or if they do not follow each other."""
+    noted = record.definition.noted.steps.get
+    messages = [transition.SerializeToString() for transition in transitions]
+    path = [seen for seen in map(noted, enumerate(messages)) if seen is not None]
+    if not path or len(path) < len(messages):
+        return None
+    _, states, _, next_states, _, _ = zip(*path, strict=True)
+    follows = states[0] in record.definition.first_states and states[1:] == next_states[:-1]
+    return path if follows else None
+
+
+def checked_path(record: AgentRecord, episode: Episode, transitions: Sequence[control_pb2.Transition]) -> list[Transition]:
+    """What a trajectory from step 0 on adds to `episode`, looked at step by step."""
+    before = episode.transitions[-1] if episode.transitions else None
+    fresh = list[Transition]()
+    for step, transition in enumerate(transitions):
+        seen = observe(record, step, transition, "transitions[{}]")
+        if step < episode.next_step:
+            refuse_conflict(record, episode, seen, transition.terminal)
+            continue
+        if transition.terminal and step < len(transitions) - 1:
+            raise InvalidArgumentError(f"transitions[{step}].terminal", "is set, but more transitions follow")
+        refuse_jump(record, seen, before, "transitions[{}]")
+        fresh.append(seen)
+        before = seen
+    return fresh
 
 
 def observe(record: AgentRecord, step: int, transition: control_pb2.Transition, place: str = "transition") -> Transition:
@@ -274,7 +291,7 @@ def observe(record: AgentRecord, step: int, transition: control_pb2.Transition, 
 
 
 def checked_step(record: AgentRecord, step: int, transition: control_pb2.Transition, message: bytes, place: str) -> Transition:
-    """The same of a transition that is not noted, which `message` is on the wire; it is noted if it comes without signals."""
+    """The same of a transition that is not noted, which `message` is on the wire; it is noted if it says just a move."""
     definition = record.definition
     state, action, next_state = transition.state, transition.action, transition.next_state
     move = (step if definition.varies_by_step else 0, state, action, next_state)
@@ -294,7 +311,8 @@ def checked_step(record: AgentRecord, step: int, transition: control_pb2.Transit
     elif definition.learns_costs:
         raise InvalidArgumentError(f"{place.format(step)}.costs", "are missing, and this agent learns its costs")
     seen = Transition(step, state, action, next_state, reward, costs)
-    if len(message) <= LONGEST_NOTED and not transition.HasField("reward") and not transition.costs:
+    says_more = transition.HasField("reward") or transition.costs or transition.terminal
+    if not says_more and len(message) <= LONGEST_NOTED:
         note(definition.noted.steps, (step, message), seen)
     return seen
 

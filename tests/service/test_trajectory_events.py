@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from safe_psrl_server import decisions
 from safe_psrl_server.agent_record import AgentRecord
 from safe_psrl_server.conversion import cmdp_to_message, completed
 from safe_psrl_server.embedded import EmbeddedServer
+from safe_psrl_server.errors import ServiceError
 from safe_psrl_server.observations import read
 from safe_psrl_server.store.memory import MemoryStore
 
@@ -269,8 +271,46 @@ def test_a_step_that_is_known_is_read_as_one_that_is_not(varies: bool, transitio
             first, second = decisions.observe(record, step, message), decisions.observe(record, step, message)
             noted.moves.clear()
             assert first == second == decisions.observe(record, step, message)
-            signals = message.HasField("reward") or message.costs
-            assert len(noted.steps) == (0 if signals or message is messages[-1] else 1)
+            assert len(noted.steps) == (message is messages[0])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        [(0, 1, 2), (2, 0, 1)],
+        [(0, 1, 2), (2, 0, 1), (1, 0, 0), (0, 0, 0)],
+        [(0, 1, 2), (1, 0, 0)],
+        [(2, 0, 1), (1, 0, 0)],
+        [(0, 1, 2), (2, 0, 3)],
+        [],
+    ],
+)
+@pytest.mark.parametrize("terminal", [(), (0,), (1,)])
+def test_a_path_of_known_steps_is_read_as_one_of_others(
+    path: list[tuple[Any, ...]], terminal: tuple[int, ...], transition: See
+) -> None:
+    """And refused for the same."""
+    record = AgentRecord("a")
+    spec = definition(learned=False, stationary=True, listed=False)
+    spec.cmdp.initial_state = 0
+    record.apply(events_pb2.Event(agent_created=events_pb2.AgentCreated(spec=completed(spec, 60.0))))
+    _, plan = record.definition.learner.start_episode(record.state)
+    record.apply(decisions.starting(plan, "", None, "test", 0.0, 1))
+    told = [transition(*move, terminal=step in terminal) for step, move in enumerate(path)]
+
+    def outcome() -> tuple[object, ...]:
+        try:
+            return decisions.report_all(record, 1, told, 7)
+        except ServiceError as error:
+            return type(error), str(error), error.reason
+
+    record.definition.noted.steps.clear()
+    first = outcome()
+    for step, move in enumerate(told):
+        with suppress(ServiceError):
+            decisions.observe(record, step, move)
+    assert outcome() == first
+    assert (decisions.known_path(record, told) is not None) == (told != [] and not terminal and isinstance(first[0], list))
 
 
 async def test_a_trajectory_that_lost_the_race_is_decided_on_anew(make_bench: Any, make_spec: Spec, transition: See) -> None:
