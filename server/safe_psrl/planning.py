@@ -11,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl.compiled import compiled, compiled_sum, inlined
+from safe_psrl.giving_way import give_way
 from safe_psrl.support import NextStates
 
 Floats = NDArray[np.float64]
 Policy = NDArray[np.int32]
+
+PRODUCTS_AT_A_STRETCH = 250_000  # about 60 us
 
 
 @compiled_sum
@@ -165,6 +168,7 @@ def plan_over_all(  # noqa: C901, PLR0912  # one nest of loops
     objective, objective_next = np.zeros((1, num_states)), np.zeros((1, num_states))
     values_next = np.zeros((num_signals, num_states))  # of the step after the one that is being evaluated
     policy[horizon - 1] = 0  # any row will do where nothing is evaluated yet
+    done = 0
     for h in range(horizon - 1, -1, -1):
         after = min(h + 1, horizon - 1)
         step_p, after_p = (h, after) if p.shape[0] > 1 else (0, 0)
@@ -194,6 +198,10 @@ def plan_over_all(  # noqa: C901, PLR0912  # one nest of loops
                         best, best_action = q, a
             objective[0, s] = best
             policy[h, s] = best_action
+            done += num_actions * num_states
+            if done >= PRODUCTS_AT_A_STRETCH:
+                give_way()
+                done = 0
         objective, objective_next = objective_next, objective
         if h < horizon - 1:
             values_next[:] = values

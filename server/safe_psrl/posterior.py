@@ -4,8 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl.compiled import compiled
+from safe_psrl.giving_way import give_way
 from safe_psrl.sfc64 import Words, bits_of, gamma_draw, uniform
 
+DRAWS_AT_A_STRETCH = 2_000  # about 60 us
 SMALLEST_SUM = 1e-290  # below it, gamma draws have lost digits to underflow
 
 
@@ -17,11 +19,16 @@ def draw_kernel(
     p: NDArray[np.float64],
 ) -> None:
     """p(.|s,a) ~ Dirichlet(prior + counts), independent rows; all [L, S, A, W]; `p` is written."""
-    steps, num_states, num_actions, _ = p.shape
+    steps, num_states, num_actions, width = p.shape
+    drawn = 0
     for h in range(steps):
         for s in range(num_states):
             for a in range(num_actions):
                 draw_row(stream, prior[h, s, a], counts[h, s, a], p[h, s, a])
+                drawn += width
+                if drawn >= DRAWS_AT_A_STRETCH:
+                    give_way()
+                    drawn = 0
 
 
 @compiled
