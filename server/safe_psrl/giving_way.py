@@ -30,3 +30,12 @@ else:
     @compiled
     def give_way() -> None:
         """Nothing: threads of idle time are asked for on Linux only."""
+
+
+@compiled
+def done_since(done: int, at_a_stretch: int) -> int:
+    """How much was done since this thread gave way last: `done`, or nothing, if that was enough for it to give way now."""
+    if done < at_a_stretch:
+        return done
+    give_way()
+    return 0

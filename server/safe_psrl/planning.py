@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl.compiled import compiled, compiled_sum, inlined
-from safe_psrl.giving_way import give_way
+from safe_psrl.giving_way import done_since
 from safe_psrl.support import NextStates
 
 Floats = NDArray[np.float64]
 Policy = NDArray[np.int32]
 
-PRODUCTS_AT_A_STRETCH = 250_000  # about 60 us
+PRODUCTS_AT_A_STRETCH = 250_000  # about 60 us, where rows and values lie side by side
+SCATTERED = 4  # times as long takes a product of a listed next state
 
 
 @compiled_sum
@@ -126,6 +127,7 @@ def plan_over_listed(
     horizon, num_states = policy.shape
     num_actions, width = p.shape[2:]
     objective, objective_next = np.zeros(num_states), np.zeros(num_states)
+    done = 0
     for h in range(horizon - 1, -1, -1):
         p_h = p[h if p.shape[0] > 1 else 0]
         states = next_states[h if next_states.shape[0] > 1 else 0]
@@ -144,6 +146,7 @@ def plan_over_listed(
             objective[s] = best
             policy[h, s] = best_action
         objective, objective_next = objective_next, objective
+        done = done_since(done + SCATTERED * num_states * num_actions * width, PRODUCTS_AT_A_STRETCH)
 
 
 @compiled
@@ -198,10 +201,7 @@ def plan_over_all(  # noqa: C901, PLR0912  # one nest of loops
                         best, best_action = q, a
             objective[0, s] = best
             policy[h, s] = best_action
-            done += num_actions * num_states
-            if done >= PRODUCTS_AT_A_STRETCH:
-                give_way()
-                done = 0
+            done = done_since(done + num_actions * num_states, PRODUCTS_AT_A_STRETCH)
         objective, objective_next = objective_next, objective
         if h < horizon - 1:
             values_next[:] = values
@@ -220,6 +220,7 @@ def evaluate_policy(p: Floats, next_states: NextStates, signals: Floats, policy:
     horizon, num_states = policy.shape
     num_signals = values.shape[0]
     values_next = np.zeros((num_signals, num_states))
+    done = 0
     for h in range(horizon - 1, -1, -1):
         step_signals = h if signals.shape[1] > 1 else 0
         for s in range(num_states):
@@ -227,6 +228,7 @@ def evaluate_policy(p: Floats, next_states: NextStates, signals: Floats, policy:
             for n in range(num_signals):
                 values[n, s] = signals[n, step_signals, s, a] + look_ahead(p, next_states, h, s, a, values_next, n)
         values_next[:] = values
+        done = done_since(done + SCATTERED * num_states * num_signals * p.shape[3], PRODUCTS_AT_A_STRETCH)
 
 
 @compiled

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl.compiled import compiled
-from safe_psrl.giving_way import give_way
+from safe_psrl.giving_way import done_since
 from safe_psrl.sfc64 import Words, bits_of, gamma_draw, uniform
 
 DRAWS_AT_A_STRETCH = 2_000  # about 60 us
@@ -25,10 +25,7 @@ def draw_kernel(
         for s in range(num_states):
             for a in range(num_actions):
                 draw_row(stream, prior[h, s, a], counts[h, s, a], p[h, s, a])
-                drawn += width
-                if drawn >= DRAWS_AT_A_STRETCH:
-                    give_way()
-                    drawn = 0
+                drawn = done_since(drawn + width, DRAWS_AT_A_STRETCH)
 
 
 @compiled
