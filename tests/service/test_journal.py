@@ -12,7 +12,7 @@ import pytest
 
 from safe_psrl_server.store import DamagedStreamError, StoreError, backup
 from safe_psrl_server.store.backup import copy_directory
-from safe_psrl_server.store.journal import LONG, Journal
+from safe_psrl_server.store.journal import LARGE, LONG, Journal
 from safe_psrl_server.store.log import LOG, ROOM, LogFile, Record, following, record
 from safe_psrl_server.store.schema import APPLICATION_ID, MIGRATIONS
 from safe_psrl_server.store.sqlite import FILE, SqliteStore, _Group
@@ -88,6 +88,17 @@ async def test_a_long_journal_is_filed_without_being_read(data: SqliteStore) -> 
     version = LONG
     async with asyncio.timeout(20):
         while len(data._journal) >= LONG:
+            version = await data.append("c", version, [b"y"])
+    assert (await data.load("c")).version == version
+
+
+async def test_a_large_journal_is_filed_without_being_read(data: SqliteStore) -> None:
+    """However few events it has: they are in memory, too."""
+    await data.append("c", 0, [b"x" * LARGE])
+    assert data._journal.is_long
+    async with asyncio.timeout(20):
+        version = 1
+        while data._journal.is_long:
             version = await data.append("c", version, [b"y"])
     assert (await data.load("c")).version == version
 

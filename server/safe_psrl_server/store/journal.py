@@ -15,6 +15,7 @@ from safe_psrl_server.store.log import Record, record
 StoredRow = tuple[str, int, bytes, bytes]  # agent, version, payload, link
 
 LONG: Final = 1_024  # events, after which it is filed
+LARGE: Final = 4 << 20  # bytes of them, likewise: until then they are in memory, too
 AT_ONCE: Final = (256, 16, 1)  # rows of a statement: the interpreter is given away and taken back once for each of them
 ENTRY: Final = Struct(
     "<HQ8sI"
@@ -37,22 +38,29 @@ class Journal:
     def __init__(self, db: sqlite3.Connection, commits: int) -> None:
         self._db = db
         self._rows: list[StoredRow] = []  # that are not filed
+        self._size = 0  # of their payloads
         self.commits = commits
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it should be filed."""
+        return len(self._rows) >= LONG or self._size >= LARGE
 
     def enter(self, rows: Sequence[StoredRow]) -> bytes:
         """The record, for the log, of a commit with `rows`: of any agents, those of each in order."""
         self.commits += 1
         self._rows += rows
         payloads = b"".join([payload for _agent, _version, payload, _link in rows])
+        self._size += len(payloads)
         return record(self.commits, _entries(rows), payloads)
 
     def file(self, rows: Sequence[StoredRow] = ()) -> None:
         """Put everything where its agent's events are, and `rows` with it."""
         filed = sorted([*self._rows, *rows])
-        self._rows = []
+        self._rows, self._size = [], 0
         heads = {agent: (agent, version, link) for agent, version, _payload, link in filed}
         _insert(self._db, "INSERT INTO events VALUES", filed)
         _insert(self._db, "INSERT OR REPLACE INTO streams VALUES", list(heads.values()))

@@ -34,7 +34,7 @@ from safe_psrl_server.store.interface import (
     StreamHead,
     VersionConflictError,
 )
-from safe_psrl_server.store.journal import LONG, Journal, JournalDamagedError, StoredRow, filed_commits
+from safe_psrl_server.store.journal import Journal, JournalDamagedError, StoredRow, filed_commits
 from safe_psrl_server.store.lock import DirectoryLock
 from safe_psrl_server.store.log import LOG, LogFile, following
 from safe_psrl_server.store.schema import migrate
@@ -75,7 +75,8 @@ class _Group:
     events: int = 0
     number: int = 0  # of the commit
     began: float = field(default_factory=time.perf_counter)
-    unfiled: int = 0  # events in the journal after it
+    is_filed: bool = True  # everything, after it
+    is_long: bool = False  # the journal, after it
     record: bytes = b""  # for the log; none if it is committed to the database
     is_committed: bool = False
 
@@ -100,7 +101,7 @@ class SqliteStore:
         self._lone_commits = 0  # that may be made at once
         self._last_commit = 0.0  # when it was over
         self._usual_seconds = float("inf")  # that a commit to the log takes
-        self._unfiled = 0  # events in the journal, as of the last commit: what is entered since cannot be read yet
+        self._is_filed = True  # all that was committed: what is entered since cannot be read yet
         self._heads: dict[str, Link] = {}  # of whoever enters: version and link of each stream
 
     @property
@@ -197,7 +198,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         if self._thread is not None:
-            if self._unfiled and not self._failure.done():
+            if not self._is_filed and not self._failure.done():
                 self._file_soon()
             self._hand_over()
             self._queue.put(None)
@@ -211,7 +212,7 @@ class SqliteStore:
         self._lock.release()
 
     async def _read(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
-        if self._unfiled:
+        if not self._is_filed:
             await self._other(_nothing)  # before which the journal is filed
         return await self._loop.run_in_executor(self._reader, lambda: query(self._reading))
 
@@ -287,9 +288,9 @@ class SqliteStore:
         return len(entries) == 1 and self._usual_seconds <= FAST_COMMIT and _is_for_the_log(entries[0])
 
     def _committed(self, group: "_Group") -> None:
-        self._unfiled = group.unfiled
+        self._is_filed = group.is_filed
         _resolve(group.entries, group.results)
-        if self._unfiled >= LONG:
+        if group.is_long:
             self._file_soon()
         self._is_busy = bool(self._waiting)
         if self._waiting:
@@ -408,7 +409,7 @@ class SqliteStore:
             assert isinstance(entry, Append)  # noqa: S101  # the log has nothing else
             self._enter_append(group, entry, rows)
         group.record = self._journal.enter(rows)
-        group.number, group.unfiled = self._journal.commits, len(self._journal)
+        group.number, group.is_filed, group.is_long = self._journal.commits, not self._journal, self._journal.is_long
 
     def _enter_database(self, group: "_Group") -> None:
         """Write a group with anything else in it, all but the commit. In the thread: snapshots and policies may be large."""
