@@ -165,12 +165,26 @@ async def test_whoever_is_not_alone_any_more_is_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("usual_seconds", "together", "by_the_loop"), [(0.0002, 1, True), (0.0002, 2, False), (0.02, 1, False), (inf, 1, False)]
+    ("usual_seconds", "together", "was_shared", "by_the_loop"),
+    [
+        (0.0002, 1, False, True),
+        (0.0002, 1, True, False),
+        (0.0002, 2, False, False),
+        (0.02, 1, False, False),
+        (inf, 1, False, False),
+    ],
 )
 async def test_a_call_that_is_alone_waits_for_a_fast_disk(
-    data: SqliteStore, monkeypatch: pytest.MonkeyPatch, usual_seconds: float, together: int, by_the_loop: bool
+    data: SqliteStore,
+    monkeypatch: pytest.MonkeyPatch,
+    usual_seconds: float,
+    together: int,
+    was_shared: bool,
+    by_the_loop: bool,
 ) -> None:
-    """Without a thread. A slow disk, or several calls, are for the thread: the loop goes on meanwhile."""
+    """Without a thread. A slow disk, several calls, or the first of many are for the thread: the loop goes on meanwhile."""
+    if was_shared:
+        await asyncio.gather(data.append("x", 0, [b"x"]), data.append("y", 0, [b"x"]))
     threads, commit = list[threading.Thread](), data._commit
 
     def noted(group: _Group) -> None:

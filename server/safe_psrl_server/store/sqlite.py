@@ -49,7 +49,7 @@ MANY_ARRIVALS: Final = 4  # passes in which calls came to the last commit
 FAST_COMMIT: Final = 0.001  # seconds: if a disk usually takes no longer, a call that is alone waits for it without a thread
 LONE_COMMITS: Final = 16  # that are made at once after one that nobody came to share; then it is seen whether that is still so
 REMEMBERED: Final = 0.1  # how much the latest commit counts in what is usual
-MOST_DELAY: Final = 0.01  # seconds that a commit waits for others to join it, however busy the loop is
+MOST_DELAY: Final = 0.002  # seconds that a commit waits for others to join it: where many call, it is made while more come
 UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from messages that quote damaged bytes
 Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], object]  # runs inside the group's transaction
@@ -99,6 +99,7 @@ class SqliteStore:
         self._reader = ThreadPoolExecutor(1, "store-reader")
         self._arrivals = 0  # passes in which somebody came to wait for the next commit
         self._lone_commits = 0  # that may be made at once
+        self._was_shared = False  # the last commit
         self._last_commit = 0.0  # when it was over
         self._usual_seconds = float("inf")  # that a commit to the log takes
         self._is_filed = True  # all that was committed: what is entered since cannot be read yet
@@ -262,7 +263,7 @@ class SqliteStore:
         if quiet and now < latest and waiting < MAX_GROUP:
             self._loop.call_soon(self._look, now, latest, enough, quiet, waiting)
         else:
-            self._lone_commits = LONE_COMMITS if waiting == 1 else 0
+            self._lone_commits = LONE_COMMITS if waiting == 1 and not self._was_shared else 0
             self._hand_over()
 
     def _hand_over(self) -> None:
@@ -284,11 +285,12 @@ class SqliteStore:
             self._queue.put(group)
 
     def _is_quick(self, entries: Sequence[_Entry]) -> bool:
-        """One call, in which somebody waits, and a disk that is fast: the loop itself commits it."""
-        return len(entries) == 1 and self._usual_seconds <= FAST_COMMIT and _is_for_the_log(entries[0])
+        """One call, in which somebody waits, nobody shared the last commit, and the disk is fast: the loop itself commits."""
+        is_lone = len(entries) == 1 and not self._was_shared
+        return is_lone and self._usual_seconds <= FAST_COMMIT and _is_for_the_log(entries[0])
 
     def _committed(self, group: "_Group") -> None:
-        self._is_filed = group.is_filed
+        self._is_filed, self._was_shared = group.is_filed, len(group.entries) > 1
         _resolve(group.entries, group.results)
         if group.is_long:
             self._file_soon()
