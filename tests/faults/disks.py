@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from itertools import cycle
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
@@ -15,7 +16,7 @@ from debian import program
 from server_process import SCRIPT, START_SECONDS
 
 from faults.fault import STORE_FAILED, Fault
-from faults.shim import FAIL_SYNC, FAIL_WRITE, TEAR_WRITE, Shim
+from faults.shim import FAIL_DURABLE_WRITE, FAIL_SYNC, FAIL_WRITE, TEAR_WRITE, Shim
 
 SMALL_DISK = 16 * 1024 * 1024
 CANNOT_START = 2
@@ -36,7 +37,7 @@ class Shimmed(Fault):
 class FailingCalls(Shimmed):
     """One call fails, or all from one on. The server leaves with its code for that; the disk is repaired; it starts again."""
 
-    mode: ClassVar[int]
+    mode: int
     errors: ClassVar[Sequence[int]]
     most: ClassVar[int]  # calls that may still go well
 
@@ -61,12 +62,22 @@ class WriteFails(FailingCalls):
 
 
 class SyncFails(FailingCalls):
-    """EIO of fsync and fdatasync: once, after which the kernel would say that all is well, or for good."""
+    """EIO of fsync, fdatasync and writes that flush: once, after which the kernel would say that all is well, or for good.
+
+    In turns of the writes that flush alone: events would be lost if those of the log did not.
+    """
 
     title = "fsync fails: EIO (shim)"
-    mode = FAIL_SYNC
     errors = (errno.EIO,)
     most = 10
+
+    def __init__(self, directory: Path, chosen: random.Random) -> None:
+        super().__init__(directory, chosen)
+        self._modes = cycle((FAIL_DURABLE_WRITE, FAIL_SYNC))
+
+    def strike(self) -> float:
+        self.mode = next(self._modes)
+        return super().strike()
 
 
 class TornWrite(Shimmed):

@@ -15,7 +15,7 @@ struct control {
     volatile long hits;      /* calls that were harmed */
     volatile long stall;     /* milliseconds that a call hangs before it is */
 };
-enum { NOTHING, FAIL_WRITE, FAIL_SYNC, TEAR_WRITE };
+enum { NOTHING, FAIL_WRITE, FAIL_SYNC, TEAR_WRITE, FAIL_DURABLE_WRITE };
 struct times { long seconds, rest; };
 struct place { const char *file; void *base; const char *name; void *address; };
 
@@ -86,7 +86,8 @@ static int flushes(int file) { return syscall(FCNTL, file, 3, 0) & 010000; }
 
 static ssize_t put(long call, int file, const void *data, size_t size, long offset) {
     if (strikes(file, FAIL_WRITE)) return failed();
-    if (control()->mode == FAIL_SYNC && flushes(file) && strikes(file, FAIL_SYNC)) {
+    long mode = control()->mode;
+    if ((mode == FAIL_SYNC || mode == FAIL_DURABLE_WRITE) && flushes(file) && strikes(file, mode)) {
         syscall(call, file, data, size, offset);
         return failed();
     }

@@ -10,7 +10,7 @@ from typing import Final
 from debian import program
 
 SOURCE: Final = Path(__file__).parent / "shim.c"
-FAIL_WRITE, FAIL_SYNC, TEAR_WRITE = 1, 2, 3
+FAIL_WRITE, FAIL_SYNC, TEAR_WRITE, FAIL_DURABLE_WRITE = 1, 2, 3, 4
 BLOCK: Final = struct.Struct("=7q")  # as in shim.c
 SIZE: Final = 4096
 
