@@ -33,7 +33,14 @@ def settled_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-async def bench(make_bench: Callable[..., Bench]) -> AsyncIterator[Bench]:
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy this machine is, no plan is made again because it takes too long in idle time."""
+    monkeypatch.setattr(planners, "run_when_idle", lambda: None)
+    monkeypatch.setattr(planners, "patience", lambda _learner: 60.0)
+
+
+@pytest.fixture
+async def bench(make_bench: Callable[..., Bench], unhurried: None) -> AsyncIterator[Bench]:  # noqa: ARG001  # before it is made
     """With an agent `a` whose plans are long, in its first episode."""
     table = [[0.5] * 4] * STATES
     constraint = Constraint("cost", table, cost_budget=20.0, satisfiable_cost=15.0, learned=True)
