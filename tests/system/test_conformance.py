@@ -127,7 +127,7 @@ HONEST_REPORT = commands.AgentCommands.begin_report_episode
         ("control_service.ControlService._begin", last_call_first, "streams.batch-in-order"),
         ("control_service.ControlService._begin", all_calls_or_none, "streams.batch-errors-are-single"),
         ("commands.AgentCommands.begin_report_episode", reports_alone, "streams.whole-episodes"),
-        ("commands.decisions.state_after", lambda record, _before: record.settled_state(), "episodes.report-and-begin"),
+        ("agent_record.AgentRecord.state_after", lambda record, _trajectory: record.state, "episodes.report-and-begin"),
     ],
 )
 def test_a_careless_server_is_noticed(
