@@ -58,7 +58,8 @@ class Flat:
     descriptors: float = 0.5
     threads: float = 0.5
     latency: float = 0.3  # of the level, beyond what the machine itself grew slower by; twice that for the 99th percentile
-    files: float = 4.0  # MB, of the database and of its log
+    files: float = 4.0  # MB, of the database
+    logs: float = 4.0  # MB, of its logs
 
 
 @dataclass
@@ -118,7 +119,7 @@ def complaints(sides: list[Side], plan: Plan, flat: Flat) -> list[str]:
         "p50": (flat.latency + machine) * steady["p50"].level,
         "p99": (2 * flat.latency + machine) * steady["p99"].level,
         "database": flat.files,
-        "log": flat.files,
+        "log": flat.logs,
     }
     grown = [
         f"{quantity} grows by {steady[quantity].per_hour:.3g} {QUANTITIES[quantity]} an hour "

@@ -19,7 +19,7 @@ SHORT: Final = Plan(minutes=0.7, kill_seconds=(8.0, 14.0), warm_up=15.0)
 SHORTER: Final = Plan(minutes=0.4, kill_seconds=(60.0, 60.0), warm_up=8.0)
 # A minute says little: an interpreter that has just started grows, and what others do on the machine is all that latency shows.
 # SQLite's own log grows to 4 MB before it is begun anew, which may be within the few seconds that count.
-SHORT_FLAT: Final = Flat(memory=300.0, descriptors=60.0, threads=60.0, latency=math.inf, files=1000.0)
+SHORT_FLAT: Final = Flat(memory=300.0, descriptors=60.0, threads=60.0, latency=math.inf, files=300.0, logs=1000.0)
 LEAKY: Final = (sys.executable, str(Path(__file__).parent / "leaky_server.py"))
 NewServer = Callable[..., ServerProcess]
 
