@@ -51,7 +51,7 @@ def run_job(job: Job, report: Report, should_stop: Callable[[], bool], checkpoin
     done = checkpoint.resume(run) if checkpoint is not None else Progress()
     report(run.episode)
     saved, piece = time.monotonic(), 1
-    for stop_at in recorded_episodes(job.episodes):
+    for stop_at in [episode for episode in recorded_episodes(job.episodes) if episode >= run.episode]:
         while run.episode < stop_at and not should_stop():
             size = min(piece, stop_at - run.episode)
             began = time.perf_counter()
