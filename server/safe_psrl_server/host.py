@@ -81,7 +81,6 @@ class Hosted:
     snapshot_version: int = 0
     unsaved_steps: int = 0  # that were reported here and are in no snapshot
     unsaved_since_micros: int | None = None  # time of the oldest event that no snapshot holds
-    snapshot_seconds: float = field(default_factory=time.monotonic)
     turns: Turns = field(default_factory=Turns)
     was_changed_here: bool = False  # since its last snapshot: then taking the next one is up to us
 
@@ -138,10 +137,15 @@ class AgentHost:
     async def _keep_snapshots(self) -> None:
         while True:
             await asyncio.sleep(self._snapshots.check_seconds)
-            due = time.monotonic() - self._snapshots.every_seconds
-            for agent in list(self._agents.values()):
-                if agent.snapshot_seconds <= due and self._is_ours_to_save(agent):
-                    await self.snapshot(agent.name)
+            await self.save_old()
+
+    async def save_old(self) -> None:
+        """Snapshots of the agents that have events in none which are old by now, or of the future: clocks are set back."""
+        micros = self._snapshots.every_seconds * 1e6
+        for agent in list(self._agents.values()):
+            since = agent.unsaved_since_micros
+            if since is not None and not 0 <= self.now_micros() - since < micros and self._is_ours_to_save(agent):
+                await self.snapshot(agent.name)
 
     async def _keep_fresh(self) -> None:
         pause = self._refresh_seconds
@@ -262,7 +266,7 @@ class AgentHost:
             except StoreUnavailableError as error:
                 log.warning("snapshot postponed", agent=name, error=str(error))
                 return
-            agent.snapshot_version, agent.snapshot_seconds = record.version, time.monotonic()
+            agent.snapshot_version = record.version
             agent.unsaved_since_micros, agent.unsaved_steps, agent.was_changed_here = None, 0, False
             self.meter.snapshot_stored(len(data))
             if not record.exists:  # of a deleted agent only the name is kept; the tables go with whoever still reads the record
@@ -504,7 +508,7 @@ class AgentHost:
         async with agent.turns:
             await self._catch_up(agent)
             if agent.record is not None and agent.snapshot_version < head.snapshot_version:  # another replica's
-                agent.snapshot_version, agent.snapshot_seconds = head.snapshot_version, time.monotonic()
+                agent.snapshot_version = head.snapshot_version
                 if head.snapshot_version >= agent.record.version:
                     agent.unsaved_since_micros, agent.unsaved_steps, agent.was_changed_here = None, 0, False
 
