@@ -147,6 +147,34 @@ async def test_whoever_was_alone_is_not_waited_for(data: SqliteStore, monkeypatc
     assert (await data.load("a")).version == LONE_COMMITS + 2
 
 
+async def test_a_store_that_is_closed_amid_commits_keeps_all_of_them(
+    tmp_path: Path, data: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is under way in the thread, and another call, which would be committed at once if it were alone, waits for it."""
+    await data.append("a", 0, [b"1"])
+    assert (await data.load("a")).version == 1  # for which everything is filed
+    monkeypatch.setattr(sqlite, "FAST_COMMIT", inf)
+    data._lone_commits = 0  # those who come next are waited with
+    began, may_end, append = threading.Event(), threading.Event(), data._log.append
+
+    def slow(commit: bytes) -> None:
+        began.set()
+        assert may_end.wait(10)
+        append(commit)
+
+    monkeypatch.setattr(data._log, "append", slow)
+    under_way = [data.append("a", 1, [b"2"]), data.append("b", 0, [b"1"])]  # shared: made in the thread
+    await asyncio.to_thread(began.wait, 10)
+    monkeypatch.setattr(data._log, "append", append)
+    waiting, closing = data.append("c", 0, [b"1"]), asyncio.create_task(data.close())
+    await asyncio.sleep(0)
+    may_end.set()
+    await closing
+    assert [await one for one in (*under_way, waiting)] == [2, 1, 1]
+    for agent, events in (("a", [b"1", b"2"]), ("b", [b"1"]), ("c", [b"1"])):
+        assert (await reopened(tmp_path, agent)).events == events
+
+
 @pytest.mark.parametrize("others", [True, False])
 async def test_whoever_is_not_alone_any_more_is_waited_for(
     data: SqliteStore, monkeypatch: pytest.MonkeyPatch, others: bool

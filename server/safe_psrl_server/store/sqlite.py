@@ -199,9 +199,9 @@ class SqliteStore:
 
     async def close(self) -> None:
         if self._thread is not None:
-            if not self._is_filed and not self._failure.done():
-                self._file_soon()
-            self._hand_over()
+            if self._is_busy or not self._is_filed:
+                with suppress(StoreFailedError):  # whoever waits for the failure hears of it there
+                    await self._other(_nothing)  # comes after whatever waits, and everything is filed then
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
             self._thread = None
@@ -268,8 +268,6 @@ class SqliteStore:
 
     def _hand_over(self) -> None:
         entries, self._waiting = self._waiting, []
-        if not entries:
-            return
         group = _Group(entries)
         if all(map(_is_for_the_log, entries)):
             try:
