@@ -240,6 +240,30 @@ async def test_a_copy_has_what_is_in_the_log(
         await again.close()
 
 
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        (lambda log: log[: log.rindex(b"b2")], "agent b is damaged"),
+        (lambda log: log.replace(b"b2", b"b3"), "agent b is damaged"),
+        (lambda log: log[: log.rindex(b"b2") - 1], "is 1 commits behind what was acknowledged: its log was damaged"),
+        (lambda _log: b"", "is 4 commits behind what was acknowledged: its log was damaged"),
+    ],
+)
+async def test_a_copy_has_all_that_was_acknowledged_before_it(
+    tmp_path: Path, data: SqliteStore, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes], refusal: str
+) -> None:
+    """A log whose end is missing or damaged looks like one whose last commit was under way; the count of commits tells."""
+    monkeypatch.setattr(backup, "folded", lambda _name, _stream: None)  # these events say nothing
+    directory = crashed(data, tmp_path / "again")
+    log = directory / LOG
+    log.write_bytes(change(log.read_bytes()))
+    with pytest.raises(StoreError, match=refusal):
+        await asyncio.to_thread(copy_directory, directory, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    (directory / "commits").unlink()  # to go on with what is left
+    await asyncio.to_thread(copy_directory, directory, tmp_path / "copy")
+
+
 @pytest.mark.parametrize("damage", ["DELETE FROM commits", "UPDATE commits SET number = 'x'"])
 async def test_without_a_count_of_commits_it_is_not_opened(tmp_path: Path, data: SqliteStore, damage: str) -> None:
     """Whatever the journal says: nobody knows what it goes on from."""

@@ -16,7 +16,7 @@ from safe_psrl_server.store.interface import DamagedStreamError, StoreError
 from safe_psrl_server.store.journal import filed_commits
 from safe_psrl_server.store.log import LOG, LogFile, following
 from safe_psrl_server.store.sqlite import FILE, SqliteStore
-from safe_psrl_server.store.witness import CommitWitness
+from safe_psrl_server.store.witness import CommitWitness, noted_in
 
 WITNESS = "commits"
 
@@ -43,10 +43,13 @@ def copy_directory(source: Path, destination: Path) -> Copied:
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
+        acknowledged = _acknowledged(source / WITNESS)  # before anything is copied: the copy must have as much
         log = LogFile(source / LOG).read()
         (partial / LOG).write_bytes(log)
         filed = _copy_database(source / FILE, partial / FILE)
-        commits = filed + len(following(log, filed, acknowledged=0))
+        commits = filed + len(following(log, filed, acknowledged))
+        if commits < acknowledged:
+            raise StoreError(f"{source} is {acknowledged - commits} commits behind what was acknowledged: its log was damaged")
         _note(partial / WITNESS, commits)
         agents, events = asyncio.run(_read_back(partial))
         (partial / "lock").unlink()
@@ -72,6 +75,11 @@ def _copy_database(source: Path, destination: Path) -> int:
     if commits is None:
         raise StoreError(f"{source} has no count of commits")
     return commits
+
+
+def _acknowledged(path: Path) -> int:
+    """What the original's count of commits says, which is left alone."""
+    return noted_in(path.read_bytes()) if path.exists() else 0
 
 
 def _note(path: Path, commits: int) -> None:

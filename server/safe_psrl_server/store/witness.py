@@ -28,11 +28,10 @@ class CommitWitness:
             )
 
     def noted(self) -> int:
-        """0 if nothing is, or nothing that makes sense."""
+        """What the file says."""
         if self._file is None:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        text = os.pread(self._file, 32, 0).decode(errors="replace").strip("\n ")
-        return int(text) if text.isdecimal() else 0
+        return noted_in(os.pread(self._file, 32, 0))
 
     def note(self, number: int) -> None:
         assert self._file is not None  # noqa: S101  # opened by `noted`
@@ -42,3 +41,9 @@ class CommitWitness:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def noted_in(content: bytes) -> int:
+    """The number in a file's content; 0 if there is none, or nothing that makes sense."""
+    text = content.decode(errors="replace").strip("\n ")
+    return int(text) if text.isdecimal() else 0
