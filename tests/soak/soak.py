@@ -128,7 +128,7 @@ def complaints(sides: list[Side], plan: Plan, flat: Flat) -> list[str]:
         if steady[quantity].low > limit
     ]
     peaks = [max(sample.database + sample.log for sample in side.sampler.samples) for side in sides]
-    if peaks[1] > 2 * peaks[0] + flat.files:
+    if peaks[1] > 1.5 * peaks[0] + flat.files:
         grown.append(f"the files of a server that is killed reach {peaks[1]:.1f} MB, of one that is not {peaks[0]:.1f}")
     return grown
 

@@ -88,5 +88,5 @@ def test_latency_that_grows_as_the_machine_grows_busy_is_the_machines() -> None:
 
 
 def test_files_of_a_killed_server_must_not_pile_up() -> None:
-    sides: list[Any] = [Side("steady", None, Samples(), None), Side("killed", None, Samples(database=100.0), None)]  # type: ignore[arg-type]
+    sides: list[Any] = [Side("steady", None, Samples(), None), Side("killed", None, Samples(database=12.0), None)]  # type: ignore[arg-type]
     assert complaints(sides, PLAN, Flat()) != []
