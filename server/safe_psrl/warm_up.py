@@ -21,7 +21,7 @@ def _with_two_constraints(spec: CmdpSpec) -> CmdpSpec:
 
 
 def warm_up() -> None:
-    """Load every kernel from the cache, or compile it. Takes about a second, or half a minute the first time."""
+    """Load every kernel from the cache, or compile it. Takes about a second, or some two minutes the first time."""
     spec = factored_toy()
     learner = SafePsrl(spec)
     state, plan = learner.start_episode(learner.initial_state())

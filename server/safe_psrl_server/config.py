@@ -85,7 +85,7 @@ class SnapshotPolicy(_Section):
     """When streams are shortened. Recovery reads at most `every_events` events, or what takes as long, and a little more."""
 
     every_events: int = Field(2_000, ge=1, description="After so many events of an agent, or four times as many steps.")
-    every_seconds: float = Field(300.0, gt=0, description="When the oldest event in none is so old, restarts or not.")
+    every_seconds: float = Field(300.0, gt=0, description="When the oldest event that no snapshot holds is so old.")
     check_seconds: float = Field(10.0, gt=0, description="How often to look.")
 
 

@@ -49,7 +49,10 @@ def copy_directory(source: Path, destination: Path) -> Copied:
         filed = _copy_database(source / FILE, partial / FILE)
         commits = filed + len(following(log, filed, acknowledged))
         if commits < acknowledged:
-            raise StoreError(f"{source} is {acknowledged - commits} commits behind what was acknowledged: its log was damaged")
+            raise StoreError(
+                f"{source} is {acknowledged - commits} commits behind what was acknowledged: its log was damaged. "
+                f"Restore it from a backup; to go on with what is left, delete {source / WITNESS}"
+            )
         _note(partial / WITNESS, commits)
         agents, events = asyncio.run(_read_back(partial))
         (partial / "lock").unlink()
