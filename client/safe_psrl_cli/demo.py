@@ -41,7 +41,7 @@ def demo(
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
     server = ServerProcess(store or Path(tempfile.mkdtemp(prefix="safe-psrl-demo-")))
-    with console.status("starting the service (the very first start compiles its kernels: half a minute)"):
+    with console.status("starting the service (the very first start compiles its kernels: two minutes or three)"):
         took = server.start()
     console.print(
         f"The service is up after {took:.1f} s: gRPC on {server.target}, metrics on {server.metrics_url}", highlight=False

@@ -69,7 +69,7 @@ def experiment(
             typer.echo(f"{known.name:20} {known.summary}{told}")
         return
     parameters = _parameters(settings or [])
-    with Console(stderr=True).status("preparing kernels (half a minute the first time)"):
+    with Console(stderr=True).status("preparing kernels (two minutes or three the first time)"):
         plan = Experiment(environment, algorithms_named(algorithms), episodes, seeds, parameters)
         out.mkdir(parents=True, exist_ok=True)
         warm_up()
