@@ -1,7 +1,8 @@
 """A bare echo service in the service's own framework, grpc.aio on uvloop: what a call costs that does nothing.
 
 `python -m safe_psrl_experiments.bench.echo_server` prints the port that it listens on, and serves until it is killed.
-With `polite` its threads are scheduled as those of the service are; without, as the system does for everybody. With `durable`
+With `polite` its threads are scheduled as those of the service are; without, as the system does for everybody. (gRPC itself is
+set up like the service's by the environment, `safe_psrl_server.transport`.) With `durable`
 a call is answered when a record of a hundred bytes is on the disk, written as the service's log is.
 """
 

@@ -24,6 +24,7 @@ from safe_psrl_experiments.bench.load import Echo, Target, Turn
 from safe_psrl_experiments.bench.measure import Bar, Result, judged
 from safe_psrl_experiments.bench.native import native_rate
 from safe_psrl_proto.v1 import control_pb2, model_pb2
+from safe_psrl_server.transport import SETTINGS
 
 CALLS: Final = 2_000  # of a turn: short, because the speed of a shared machine changes from second to second
 IN_FLIGHT: Final = 64
@@ -97,7 +98,7 @@ async def _bench(target: str, echo_targets: Sequence[str], rounds: int, calls: i
                 lambda: load.report_batches(service, players, STREAMS, 4 * calls),
             ),
             await rates("GetAction, 64 in flight", (">=", 0.9), lambda: load.get_action(service, agents, calls)),
-            await rates("echo, threads scheduled as the service's", None, lambda: load.echo_unary(polite, IN_FLIGHT, calls)),
+            await rates("echo, set up like the service", None, lambda: load.echo_unary(polite, IN_FLIGHT, calls)),
             await _beside_a_plan(service, agents[:SMALL], rounds, 2 * calls, report),
         ]
 
@@ -197,7 +198,8 @@ class _EchoServer(NamedTuple):
 @contextmanager
 def _echo_server(*options: str) -> Iterator[_EchoServer]:
     command = [sys.executable, "-m", "safe_psrl_experiments.bench.echo_server", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # our own module
+    environment = os.environ | SETTINGS if POLITE in options else os.environ
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:  # noqa: S603  # our own module
         try:
             assert process.stdout is not None  # noqa: S101  # piped
             yield _EchoServer(f"127.0.0.1:{process.stdout.readline().strip()}", process.pid)
