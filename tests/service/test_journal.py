@@ -13,7 +13,7 @@ import pytest
 from safe_psrl_server.store import DamagedStreamError, StoreError, backup
 from safe_psrl_server.store.backup import copy_directory
 from safe_psrl_server.store.journal import LARGE, LONG, Journal
-from safe_psrl_server.store.log import LOG, ROOM, LogFile, Record, following, record
+from safe_psrl_server.store.log import BLOCK, LOG, ROOM, LogFile, Record, following, record
 from safe_psrl_server.store.schema import APPLICATION_ID, MIGRATIONS
 from safe_psrl_server.store.sqlite import FILE, SqliteStore, _Group
 
@@ -207,11 +207,12 @@ def test_a_disk_that_takes_a_part_is_given_the_rest(tmp_path: Path, monkeypatch:
     write = os.pwrite
     log = LogFile(tmp_path / LOG)
     log.clear()
-    monkeypatch.setattr(os, "pwrite", lambda file, data, place: write(file, data[:7], place))
-    log.append(record(1, b"entries", b"payloads"))
+    monkeypatch.setattr(os, "pwrite", lambda file, data, place: write(file, data[:BLOCK], place))
+    large = bytes(range(256)) * 50
+    log.append(record(1, b"entries", large))
     log.append(record(2, b"", b""))
     log.close()
-    assert following(log.read(), 0, 2) == [Record(1, b"entries", b"payloads", True), Record(2, b"", b"", True)]
+    assert following(log.read(), 0, 2) == [Record(1, b"entries", large, True), Record(2, b"", b"", True)]
 
 
 @pytest.mark.parametrize("filed_meanwhile", [True, False])

@@ -32,6 +32,10 @@ class Append(Awaitable[int]):
     def is_over(self) -> bool:
         return self._outcome is not None
 
+    @property
+    def is_durable(self) -> bool:
+        return isinstance(self._outcome, int)
+
     def settle(self, outcome: int | BaseException) -> None:
         """It is durable, or failed."""
         self._outcome = outcome

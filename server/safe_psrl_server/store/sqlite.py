@@ -66,7 +66,7 @@ class _Other(NamedTuple):
 _Entry = Append | _Other
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Group:
     """Entries that share a commit."""
 
@@ -78,7 +78,8 @@ class _Group:
     is_filed: bool = True  # everything, after it
     is_long: bool = False  # the journal, after it
     record: bytes = b""  # for the log; none if it is committed to the database
-    is_committed: bool = False
+    is_alone: bool = False  # the loop itself commits it
+    seconds: float = 0.0  # that it took
 
 
 class SqliteStore:
@@ -232,15 +233,15 @@ class SqliteStore:
         if self._is_busy:
             return
         self._is_busy = True
-        if self._is_alone() and self._is_quick(self._waiting):
+        if self._lone_commits and self._is_alone() and self._is_quick(self._waiting):
             self._lone_commits -= 1
-            self._hand_over()
+            self._commit_appends(quickly=True)
         else:
             self._await_quiet()
 
     def _is_alone(self) -> bool:
         """Whether nobody came to share the last commits, nor was there already while the last one was made."""
-        return self._lone_commits > 0 and time.perf_counter() - self._last_commit > self._usual_seconds
+        return time.perf_counter() - self._last_commit > self._usual_seconds
 
     def _await_quiet(self) -> None:
         """Commit as soon as the loop has nothing else to do: until then more may come to share the commit.
@@ -267,20 +268,29 @@ class SqliteStore:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        entries, self._waiting = self._waiting, []
-        group = _Group(entries)
-        if all(map(_is_for_the_log, entries)):
-            try:
-                self._enter(group)
-                if self._is_quick(entries):
-                    self._commit(group)
-            except Exception as error:  # noqa: BLE001  # as if it had happened in the thread
-                self._fail(group, error)
-                return
-        if group.is_committed:
+        if all(map(_is_for_the_log, self._waiting)):
+            self._commit_appends(quickly=self._is_quick(self._waiting))
+        else:
+            self._queue.put(self._next_group())
+
+    def _commit_appends(self, *, quickly: bool) -> None:
+        group = self._next_group()
+        try:
+            self._enter(group)
+            if quickly:
+                group.is_alone = True
+                self._commit(group)
+        except Exception as error:  # noqa: BLE001  # as if it had happened in the thread
+            self._fail(group, error)
+            return
+        if quickly:
             self._committed(group)
         else:
             self._queue.put(group)
+
+    def _next_group(self) -> "_Group":
+        entries, self._waiting = self._waiting, []
+        return _Group(entries)
 
     def _is_quick(self, entries: Sequence[_Entry]) -> bool:
         """One call, in which somebody waits, nobody shared the last commit, and the disk is fast: the loop itself commits."""
@@ -290,6 +300,7 @@ class SqliteStore:
     def _committed(self, group: "_Group") -> None:
         self._is_filed, self._was_shared = group.is_filed, len(group.entries) > 1
         _resolve(group.entries, group.results)
+        self._on_commit(group.seconds, group.events)
         if group.is_long:
             self._file_soon()
         self._is_busy = bool(self._waiting)
@@ -385,15 +396,14 @@ class SqliteStore:
         """Make what was entered last for ever. By the loop or by the thread, whichever has the group."""
         if group.record:
             began = time.perf_counter()
-            self._log.append(group.record)
+            (self._log.append_alone if group.is_alone else self._log.append)(group.record)
             self._learn_usual(time.perf_counter() - began)
         else:
             self._writing.execute("COMMIT")
             self._log.restart()
         self._witness.note(group.number)
-        group.is_committed = True
         self._last_commit = time.perf_counter()
-        self._on_commit(self._last_commit - group.began, group.events)
+        group.seconds = self._last_commit - group.began
 
     def _learn_usual(self, seconds: float) -> None:
         known = self._usual_seconds if self._usual_seconds < float("inf") else seconds
