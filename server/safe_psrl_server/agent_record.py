@@ -13,6 +13,7 @@ from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.conversion import Definition, definition_of, policy_from_message, unpack
 from safe_psrl_server.observations import Observation, read, read_steps
 from safe_psrl_server.policies import read_policy
+from safe_psrl_server.totals import Totals
 
 COMPLETED = events_pb2.EPISODE_END_COMPLETED
 OPEN = events_pb2.EPISODE_END_UNSPECIFIED
@@ -30,10 +31,11 @@ class Episode:
     end: "events_pb2.EpisodeEnd.ValueType" = OPEN
     transitions: list[Transition] = field(default_factory=list)
     planned: Policy | None = None  # if it was made here, or was asked for
+    number: int = field(init=False)
+    is_apart: bool = field(init=False)  # its policy is stored beside the stream
 
-    @property
-    def number(self) -> int:
-        return self.started.episode
+    def __post_init__(self) -> None:
+        self.number, self.is_apart = self.started.episode, bool(self.started.policy_digest)
 
     @property
     def policy(self) -> Policy:
@@ -41,11 +43,6 @@ class Episode:
         if self.planned is None:
             self.planned = policy_from_message(self.started.policy)
         return self.planned
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether its policy is stored beside the stream."""
-        return bool(self.started.policy_digest)
 
     @property
     def lacks_policy(self) -> bool:
@@ -87,7 +84,7 @@ class AgentRecord:
         self.pause_reason = ""
         self.created_micros = 0
         self.episodes: dict[int, Episode] = {}  # by number, oldest first: the open ones and as many closed ones
-        self.totals = events_pb2.Totals()
+        self.totals = Totals.blank(0)
         self._definition: Definition | None = None
         self._known = _Known(None, [])  # replaced as a whole: snapshots settle it in a thread
         self._foreseen: Observation | None = None
@@ -152,18 +149,12 @@ class AgentRecord:
 
     def define(self, definition: Definition, created_micros: int) -> None:
         """Become a new agent with nothing learned."""
-        count = definition.spec.num_constraints
         self.paused, self.pause_reason = False, ""
         self.created_micros = created_micros
         self._definition = definition
         self._known = _Known(definition.learner.initial_state(), [])
         self.episodes = {}
-        self.totals = events_pb2.Totals(
-            constraint_regret=[0.0] * count,
-            constraint_regret_max=[0.0] * count,
-            violations=[0] * count,
-            last_costs=[0.0] * count,
-        )
+        self.totals = Totals.blank(definition.spec.num_constraints)
         self.exists = True  # last: scrapes look on from another thread
 
     def restore(self, snapshot: events_pb2.Snapshot) -> None:
@@ -174,7 +165,7 @@ class AgentRecord:
             return
         self.define(definition_of(snapshot.spec), snapshot.created_micros)
         self._known = _Known(_state_of(snapshot, self.state), [])
-        self.totals.CopyFrom(snapshot.totals)
+        self.totals = Totals.read(snapshot.totals)
         self.paused, self.pause_reason = snapshot.paused, snapshot.pause_reason
         for kept in snapshot.episodes:
             self.episodes[kept.started.episode] = Episode(kept.started, kept.active_micros, kept.end, read_steps(kept))
@@ -237,7 +228,7 @@ class AgentRecord:
         digest.update(f"{state.episode} {self.paused}".encode())
         for table in (state.dual_variables, state.transition_counts, state.signal_sums, state.visits):
             digest.update(np.ascontiguousarray(table).tobytes())
-        digest.update(self.totals.SerializeToString(deterministic=True))
+        digest.update(self.totals.message().SerializeToString(deterministic=True))
         return digest.hexdigest()
 
     def _start(self, event: events_pb2.Event) -> None:
@@ -280,19 +271,8 @@ class AgentRecord:
 
     def _end(self, ended: events_pb2.EpisodeEnded) -> None:
         self.episodes[ended.episode].end = ended.end
-        if ended.end != COMPLETED:
-            return
-        totals = self.totals
-        totals.completed_episodes += 1
-        totals.reward += ended.reward
-        totals.last_reward = ended.reward
-        last_costs, violations = totals.last_costs, totals.violations
-        regrets, greatest_regrets = totals.constraint_regret, totals.constraint_regret_max
-        for i, (cost, budget) in enumerate(zip(ended.costs, self.definition.spec.cost_budgets.tolist(), strict=True)):
-            last_costs[i] = cost
-            regret = regrets[i] = regrets[i] + (cost - budget)
-            greatest_regrets[i] = max(greatest_regrets[i], regret)
-            violations[i] += cost > budget
+        if ended.end == COMPLETED:
+            self.totals.complete(ended.reward, ended.costs, self.definition.cost_budgets)
 
 
 def _state_of(snapshot: events_pb2.Snapshot, fresh: AgentState) -> AgentState:

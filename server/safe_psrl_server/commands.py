@@ -56,7 +56,7 @@ class AgentCommands:
             state = request.state if request.HasField("state") else None
             return self._begin(record, request.request_id, state, request.abandon_open)
 
-        return self.host.decide(request.agent, decide)
+        return self.host.decide(request.agent, decide, answer_first=True)
 
     def action_at_hand(self, request: control_pb2.GetActionRequest) -> Acted | None:
         """The action, if that needs neither a look into the store nor a new episode."""
@@ -101,7 +101,7 @@ class AgentCommands:
             events, reported = decisions.report(record, episode, step, request.transition, self.host.now_micros())
             return events, (record, reported)
 
-        return self.host.decide(request.agent, decide)
+        return self.host.decide(request.agent, decide, answer_first=True)
 
     async def report_episode(self, request: control_pb2.ReportEpisodeRequest) -> ReportedEpisode:
         return await self.begin_report_episode(request)
@@ -126,7 +126,7 @@ class AgentCommands:
             begun = self._begin(record, following.request_id, state, following.abandon_open, events)
             return _mapped(begun, lambda started: ReportedEpisode(duplicates, done, started))
 
-        return self.host.decide(request.agent, decide)
+        return self.host.decide(request.agent, decide, answer_first=True)
 
     async def end_episode(self, request: control_pb2.EndEpisodeRequest) -> Episode:
         def decide(record: AgentRecord) -> "Decision[Episode]":

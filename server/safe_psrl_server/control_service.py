@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from safe_psrl_proto.v1 import control_pb2, control_pb2_grpc, events_pb2
 from safe_psrl_server import decisions
-from safe_psrl_server.agent_record import AgentRecord, Episode
+from safe_psrl_server.agent_record import AgentRecord
 from safe_psrl_server.batches import MOST_CALLS, calls_in
 from safe_psrl_server.commands import AgentCommands, ReportedEpisode
 from safe_psrl_server.decisions import Reported
@@ -131,9 +131,12 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         self, request: control_pb2.ReportEpisodeRequest, context: Context
     ) -> control_pb2.ReportEpisodeResponse:
         try:
-            return self._reported(await self._commands.begin_report_episode(request), request)
+            reported = await self._commands.begin_report_episode(request)
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
+        reply = control_pb2.ReportEpisodeResponse()
+        self._write_report(reported, request, reply)
+        return reply
 
     async def EndEpisode(self, request: control_pb2.EndEpisodeRequest, context: Context) -> control_pb2.EndEpisodeResponse:
         try:
@@ -148,12 +151,16 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         self._meter.acted(fallback=reply.fallback)
         return reply
 
-    def _reported(
-        self, reported: ReportedEpisode, request: control_pb2.ReportEpisodeRequest
-    ) -> control_pb2.ReportEpisodeResponse:
+    def _write_report(
+        self,
+        reported: ReportedEpisode,
+        request: control_pb2.ReportEpisodeRequest,
+        reply: control_pb2.ReportEpisodeResponse,
+    ) -> None:
         self._meter.recognised(reported.duplicates)
-        following = start_reply(reported.next, request.next) if reported.next is not None else None
-        return control_pb2.ReportEpisodeResponse(duplicates=reported.duplicates, episode_done=reported.done, next=following)
+        reply.duplicates, reply.episode_done = reported.duplicates, reported.done
+        if reported.next is not None:
+            write_start(reported.next, request.next, reply.next)
 
     async def _begin(self, request: control_pb2.StepStreamRequest) -> _Pending | _Batch:
         """Decide on a message of a stream; `_finish` waits until that is durable."""
@@ -210,9 +217,9 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             if call == "step":
                 reply.step.CopyFrom(self._stepped(outcome.result()))
             elif call == "start_episode":
-                reply.start_episode.CopyFrom(start_reply(outcome.result(), request.start_episode))
+                write_start(outcome.result(), request.start_episode, reply.start_episode)
             else:
-                reply.report_episode.CopyFrom(self._reported(outcome.result(), request.report_episode))
+                self._write_report(outcome.result(), request.report_episode, reply.report_episode)
         except ServiceError as error:
             agent = getattr(request, call).agent if call in CALLS_OF_AGENTS else ""
             reply.error.CopyFrom(self._refusals.message_status(error, agent))
@@ -229,30 +236,30 @@ async def _over(pending: _Pending) -> None:
 def start_reply(
     started: events_pb2.EpisodeStarted, request: control_pb2.StartEpisodeRequest
 ) -> control_pb2.StartEpisodeResponse:
-    reply = control_pb2.StartEpisodeResponse(
-        episode=started.episode,
-        horizon=started.policy.horizon,
-        predicted_costs=started.predicted_costs,
-        predicted_reward=started.predicted_reward,
-        dual_variables=started.next_dual_variables,
-    )
-    if request.HasField("state"):
-        reply.action = started.policy.actions[request.state]  # of step 0
-    if request.with_policy:
-        reply.policy.CopyFrom(started.policy)
+    reply = control_pb2.StartEpisodeResponse()
+    write_start(started, request, reply)
     return reply
 
 
+def write_start(
+    started: events_pb2.EpisodeStarted, request: control_pb2.StartEpisodeRequest, reply: control_pb2.StartEpisodeResponse
+) -> None:
+    """Where the reply is sent from: a copy of a policy takes as long as all else."""
+    policy = started.policy
+    reply.episode, reply.horizon, reply.predicted_reward = started.episode, policy.horizon, started.predicted_reward
+    reply.predicted_costs.extend(started.predicted_costs)
+    reply.dual_variables.extend(started.next_dual_variables)
+    if request.HasField("state"):
+        reply.action = policy.actions[request.state]  # of step 0
+    if request.with_policy:
+        reply.policy.CopyFrom(policy)
+
+
 def step_reply(record: AgentRecord, reported: Reported) -> control_pb2.StepResponse:
-    episode, step = reported.episode, reported.step
-    if episode_ends_at(episode, step):
-        return control_pb2.StepResponse(duplicate=reported.duplicate, episode=episode.number, step=step, episode_done=True)
-    action, fallback = decisions.action_at(record, episode, step + 1, episode.transitions[step].next_state)
-    return control_pb2.StepResponse(
-        duplicate=reported.duplicate, episode=episode.number, step=step, action=action, fallback=fallback
-    )
-
-
-def episode_ends_at(episode: Episode, step: int) -> bool:
-    """Whether `step` was or will be the last: so that a repeated call gets the reply that it got before."""
-    return step == episode.policy.shape[0] - 1 or (not episode.is_open and step == episode.next_step - 1)
+    """Of what is durable, whether the record has it yet or not."""
+    reply = control_pb2.StepResponse(duplicate=reported.duplicate, episode=reported.episode.number, step=reported.step)
+    if reported.is_last:
+        reply.episode_done = True
+    else:
+        reply.action, reply.fallback = decisions.action_at(record, reported.episode, reported.step + 1, reported.next_state)
+    return reply

@@ -24,6 +24,7 @@ from safe_psrl.streams import MAX_SEED
 from safe_psrl.support import written
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.errors import InvalidArgumentError
+from safe_psrl_server.policies import are_large
 from safe_psrl_server.wire import extend_doubles, extend_integers
 
 MAX_OPEN_EPISODES = 1000
@@ -61,6 +62,16 @@ class Definition:
     def first_states(self) -> frozenset[int]:
         """Where episodes may begin."""
         return frozenset(np.flatnonzero(self.spec.initial_distribution).tolist())
+
+    @cached_property
+    def has_large_policies(self) -> bool:
+        """Whether they are stored beside the history."""
+        return are_large(self.message.cmdp)
+
+    @cached_property
+    def cost_budgets(self) -> list[float]:
+        budgets: list[float] = self.spec.cost_budgets.tolist()
+        return budgets
 
     @cached_property
     def noted(self) -> Noted:

@@ -33,8 +33,10 @@ class Reported(NamedTuple):
 
     episode: Episode
     step: int
+    next_state: int
     duplicate: bool
-    done: bool
+    done: bool  # the episode has ended
+    is_last: bool  # by this step: a repeated call gets the reply that it got before
 
 
 class Acted(NamedTuple):
@@ -110,26 +112,20 @@ def starting(
     plan: Plan, request_id: str, state: int | None, planned_by: str, plan_seconds: float, now_micros: int
 ) -> events_pb2.Event:
     """The event that begins the episode of `plan`."""
-    event = events_pb2.Event(
-        time_micros=now_micros,
-        episode_started=events_pb2.EpisodeStarted(
-            episode=plan.episode,
-            request_id=request_id,
-            pessimism=plan.pessimism.tolist(),
-            dual_scale=plan.dual_scale.tolist(),
-            dual_variables=plan.dual_variables.tolist(),
-            next_dual_variables=plan.next_dual_variables.tolist(),
-            predicted_reward=plan.predicted_reward,
-            predicted_costs=plan.predicted_costs.tolist(),
-            kernel_draws=plan.kernel_draws,
-            kernel_satisfiable=plan.kernel_satisfiable,
-            planned_by=planned_by,
-            plan_seconds=plan_seconds,
-        ),
-    )
-    write_policy(plan.policy, plan.probabilities, event.episode_started.policy)  # in place: it is the largest part
+    event = events_pb2.Event(time_micros=now_micros)
+    started = event.episode_started  # written in place: a message that is put into another one is copied
+    started.episode, started.request_id = plan.episode, request_id
+    started.pessimism.extend(plan.pessimism.tolist())
+    started.dual_scale.extend(plan.dual_scale.tolist())
+    started.dual_variables.extend(plan.dual_variables.tolist())
+    started.next_dual_variables.extend(plan.next_dual_variables.tolist())
+    started.predicted_reward = plan.predicted_reward
+    started.predicted_costs.extend(plan.predicted_costs.tolist())
+    started.kernel_draws, started.kernel_satisfiable = plan.kernel_draws, plan.kernel_satisfiable
+    started.planned_by, started.plan_seconds = planned_by, plan_seconds
+    write_policy(plan.policy, plan.probabilities, started.policy)
     if state is not None:
-        event.episode_started.state = state
+        started.state = state
     return event
 
 
@@ -215,19 +211,25 @@ def report(
     else:
         check_step(record, step)
     if step < episode.next_step:
-        refuse_conflict(record, episode, observe(record, step, transition), transition.terminal)
-        return [], Reported(episode, step, True, not episode.is_open)
+        seen = observe(record, step, transition)
+        refuse_conflict(record, episode, seen, transition.terminal)
+        return [], Reported(episode, step, seen.next_state, True, not episode.is_open, ends_at(episode, step))
     if not episode.is_open:
         raise closed(episode)
     refuse_gap(episode, step)
     seen = observe(record, step, transition)
     refuse_jump(record, seen, episode.transitions[-1] if step else None)
-    overridden = overrides(episode, (seen,))
+    overridden = int(episode.policy.item(step, seen.state) != seen.action)
     event = step_event(now_micros, episode.number, seen, overridden > 0 and episode.is_apart)
     record.foresee(Observation(event, episode.number, (seen,), overridden))
     done = transition.terminal or step == record.definition.spec.horizon - 1
     events = [event, ending(episode, COMPLETED, now_micros, (seen,))] if done else [event]
-    return events, Reported(episode, step, False, done)
+    return events, Reported(episode, step, seen.next_state, False, done, done)
+
+
+def ends_at(episode: Episode, step: int) -> bool:
+    """Whether `step`, which was reported, was the last: of the horizon, or because the episode was ended there."""
+    return step == episode.policy.shape[0] - 1 or (not episode.is_open and step == episode.next_step - 1)
 
 
 def report_all(
@@ -358,8 +360,9 @@ def check_signal(field: str, value: float) -> None:
 
 
 def find_episode(record: AgentRecord, number: int) -> Episode:
-    if number in record.episodes:
-        return record.episodes[number]
+    episode = record.episodes.get(number)
+    if episode is not None:
+        return episode
     if 1 <= number <= record.state.episode:
         raise FailedPreconditionError(f"episode {number} is closed", "EPISODE_CLOSED", episode=number)
     raise NotFoundError(f"there is no episode {number}; the latest is {record.state.episode}", "EPISODE_NOT_FOUND")

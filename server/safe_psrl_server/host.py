@@ -1,18 +1,19 @@
 """Hosting agents: one call at a time for each, persist, then acknowledge.
 
 A call decides on the agent's record, appends what it decided, and only then changes the record: so a record, whenever it is
-read, holds durable facts only. Agents do not wait for each other; a long plan is made in a thread.
+read, holds durable facts only. What is durable at once may be answered before the record is changed, which is then done
+before anybody reads it. Agents do not wait for each other; a long plan is made in a thread.
 
-A store that is shared has other writers. There a record is a cache that may be behind: nothing is answered from it before
-the store was asked for the version, or has taken an append at it.
+A store that is shared has other writers. There a record may be behind: nothing is answered from it before the store was asked
+for the version, or has taken an append at it.
 """
 
 import asyncio
 import contextlib
-import gc
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import numba
@@ -28,15 +29,15 @@ from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.errors import (
     DataLossError,
     LimitExceededError,
-    NotFoundError,
     ServiceError,
     UnavailableError,
 )
-from safe_psrl_server.folding import apply_all, attach, folded, parsed
+from safe_psrl_server.folding import folded
+from safe_psrl_server.hosted import Hosted, HostedAgents, for_each, no_agent, reached, unreachable
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.planners import Planners, TimedPlan
 from safe_psrl_server.policies import concerns_policies, is_large, stored
-from safe_psrl_server.promises import Decide, Made, Promise, Promises, Reply, given
+from safe_psrl_server.promises import Decide, Made, Promise, Promises, Reply
 from safe_psrl_server.snapshot import restored, snapshot_of
 from safe_psrl_server.store import (
     NO_POLICIES,
@@ -44,14 +45,11 @@ from safe_psrl_server.store import (
     EventStore,
     StoreFailedError,
     StoreUnavailableError,
-    StreamHead,
     VersionConflictError,
 )
-from safe_psrl_server.store.appends import when_over
-from safe_psrl_server.turns import Turns
+from safe_psrl_server.store.appends import Append, when_over
 
 PLANNED_BY = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__version__}"
-READS_AT_ONCE = 4  # so that the store reads while agents are made of what it read
 SNAPSHOTS_AT_ONCE = 64  # so that they share commits
 STEPS_AN_EVENT = 4  # of a trajectory that are read in the time of an event: so that a long one does not put snapshots off
 LARGE_TABLE = 100_000  # entries of an agent whose snapshot is made in a thread: a millisecond or more
@@ -69,24 +67,6 @@ class Verification(NamedTuple):
     stored_version: int
     events_read: int
     digest: str  # of what is stored
-
-
-@dataclass(eq=False)
-class Hosted:
-    """An agent in memory. `record` is None while its stream is damaged."""
-
-    name: str
-    record: AgentRecord | None
-    damage: str = ""
-    snapshot_version: int = 0
-    unsaved_steps: int = 0  # that were reported here and are in no snapshot
-    unsaved_since_micros: int | None = None  # time of the oldest event that no snapshot holds
-    turns: Turns = field(default_factory=Turns)
-    was_changed_here: bool = False  # since its last snapshot: then taking the next one is up to us
-
-    @property
-    def exists(self) -> bool:
-        return self.record is None or self.record.exists
 
 
 class AgentHost:
@@ -107,15 +87,14 @@ class AgentHost:
         self.ready = False
         self.draining = asyncio.Event()  # streams that have no end of their own end when it is set
         self.recovery_seconds = 0.0
-        self.census = Census()
         self._store = store
         self._snapshots = snapshots
         self._refresh_seconds = refresh_seconds
-        self._agents: dict[str, Hosted] = {}
-        self._sought: dict[str, Turns] = {}  # those that calls wait for to be found in a shared store
+        self._agents = HostedAgents(store, self.check_room)
         self._planners = Planners(limits.planning_threads)
         self._promises = Promises(limits.call_seconds)
         self._background: set[asyncio.Task[object]] = set()
+        self._answered: deque[Callable[[], object]] = deque()  # what is durable, and is to be applied before a record is read
 
     # --- life
 
@@ -123,11 +102,7 @@ class AgentHost:
         """Read every agent from the store. Damaged ones are quarantined, the others served."""
         began = time.monotonic()
 
-        async def read(name: str) -> None:
-            self._keep(await self._load(name))
-
-        with _without_collection():
-            await _for_each(await self._store.agents(), read, READS_AT_ONCE)
+        await self._agents.read_all()
         self.recovery_seconds = time.monotonic() - began
 
     async def run(self) -> None:
@@ -142,7 +117,7 @@ class AgentHost:
     async def save_old(self) -> None:
         """Snapshots of the agents that have events in none which are old by now, or of the future: clocks are set back."""
         micros = self._snapshots.every_seconds * 1e6
-        for agent in list(self._agents.values()):
+        for agent in self._agents.all():
             since = agent.unsaved_since_micros
             if since is not None and not 0 <= self.now_micros() - since < micros and self._is_ours_to_save(agent):
                 await self.snapshot(agent.name)
@@ -164,24 +139,29 @@ class AgentHost:
         while self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
         with contextlib.suppress(StoreFailedError):  # whoever waits for the store's failure hears of it there
-            ours = [agent.name for agent in self._agents.values() if self._is_ours_to_save(agent)]
-            await _for_each(ours, self.snapshot, SNAPSHOTS_AT_ONCE)
+            ours = [agent.name for agent in self._agents.all() if self._is_ours_to_save(agent)]
+            await for_each(ours, self.snapshot, SNAPSHOTS_AT_ONCE)
         self._planners.close()
 
     # --- reading
 
+    @property
+    def census(self) -> Census:
+        return self._agents.census
+
     def hosted(self) -> list[Hosted]:
         """Every agent that exists, by name. The records hold durable facts and must not be changed."""
-        agents = list(self._agents.values())  # at one stroke: scrapes come from another thread
+        agents = self._agents.all()
         return sorted((agent for agent in agents if agent.exists), key=lambda agent: agent.name)
 
     def record(self, name: str) -> AgentRecord:
         """The record of an agent that exists and is whole."""
         self.check_ready()
+        self._apply_answered()
         agent = self._agents.get(name)
         if agent is None or not agent.exists:
-            raise _no_agent(name)
-        return self._whole(agent)
+            raise no_agent(name)
+        return agent.whole
 
     @property
     def is_always_fresh(self) -> bool:
@@ -192,29 +172,20 @@ class AgentHost:
         """The same, with everything in it that was acknowledged before this call, by whichever replica."""
         self.check_ready()
         if self._store.is_shared:
-            with _reached():
-                agent = await self._find(name)
-                if await self._is_behind(agent):  # asked out of turn, for a long plan may have it
+            with reached():
+                agent = await self._agents.find(name)
+                if await self._agents.is_behind(agent):  # asked out of turn, for a long plan may have it
                     async with agent.turns:
-                        await self._catch_up(agent)
+                        await self._agents.catch_up(agent)
         return self.record(name)
 
     async def refresh(
         self, after: str = "", enough: int | None = None, wanted: Callable[[str], bool] = lambda _name: True
     ) -> None:
         """Look for what others did to the `wanted` agents whose names come after `after`: to `enough` of them, or to all."""
-        if not self._store.is_shared:
-            return
-        with _reached():
-            heads = await self._store.heads()
-            names, found = sorted(name for name in heads if name > after and wanted(name)), 0
-            size = enough or len(names) or 1
-            for start in range(0, len(names), size):
-                part = names[start : start + size]
-                await self._refresh_all({name: heads[name] for name in part})
-                found += sum(self._agents[name].exists for name in part)
-                if found >= size:
-                    return
+        if self._store.is_shared:
+            with reached():
+                await self._agents.refresh(after, enough, wanted)
 
     def check_room(self) -> None:
         """Raise if there are as many agents as there may be."""
@@ -225,25 +196,30 @@ class AgentHost:
 
     # --- writing
 
-    def decide(self, name: str, decide: Decide[Reply], *, may_create: bool = False) -> "asyncio.Future[Reply]":
+    def decide(
+        self, name: str, decide: Decide[Reply], *, may_create: bool = False, answer_first: bool = False
+    ) -> "asyncio.Future[Reply]":
         """Append what `decide` makes of the agent's record, then give its reply. The agent must exist, or `may_create`.
 
         Calls on an agent are decided in the order of calling this. Once begun a call is carried out even if the caller goes
         away, so that the record never falls behind the store. If somebody else appended first, the record is read again and
         decided on anew.
+
+        `answer_first` is for replies that do not need the record as it will be: if the append is durable at once, they are
+        given before it is applied.
         """
         self.check_ready()
+        self._apply_answered()
         if self._store.is_shared:
             return self._promised(self._in_background(self._decide_shared(name, decide, may_create)))
         agent = self._agents.get(name)
         if not may_create and (agent is None or not agent.exists):
-            raise _no_agent(name)
+            raise no_agent(name)
         if agent is None:
-            self.check_room()
-            agent = self._agents[name] = Hosted(name, AgentRecord(name))
+            agent = self._agents.add(name)
         place = agent.turns.take()
         if place is None:
-            return self._decide_at_once(agent, decide, may_create)
+            return self._decide_at_once(agent, decide, may_create, answer_first)
         return self._promised(self._in_background(self._decide_in_turn(agent, place, decide, may_create)))
 
     def plan(self, learner: SafePsrl, state: AgentState) -> TimedPlan | Awaitable[TimedPlan]:
@@ -278,54 +254,56 @@ class AgentHost:
         agent = self._agents[name]
         async with agent.turns:
             try:
-                with _reached():
+                with reached():
                     stream = await self._store.load(name)
-                    if stream.version != self._whole(agent).version:  # another replica goes on meanwhile
-                        await self._catch_up(agent)
+                    if stream.version != agent.whole.version:  # another replica goes on meanwhile
+                        await self._agents.catch_up(agent)
                         stream = await self._store.load(name)
                 found = folded(name, stream)
             except DamagedStreamError as error:
                 raise DataLossError(f"what is stored of agent {name!r} is damaged: {error}", agent=name) from error
-            served = self._whole(agent)
+            served = agent.whole
             same = snapshot_of(served) == snapshot_of(found)
             return Verification(same, served.version, found.version, len(stream.events), found.digest())
 
     # --- inside
 
     async def _decide_shared(self, name: str, decide: Decide[Reply], may_create: bool) -> Reply:
-        with _reached():
-            agent = await self._find(name, may_create=may_create)
+        with reached():
+            agent = await self._agents.find(name, may_create=may_create)
         return await self._decide_in_turn(agent, agent.turns.take(), decide, may_create)
 
-    def _decide_at_once(self, agent: Hosted, decide: Decide[Reply], may_create: bool) -> "asyncio.Future[Reply]":
+    def _decide_at_once(
+        self, agent: Hosted, decide: Decide[Reply], may_create: bool, answer_first: bool
+    ) -> "asyncio.Future[Reply]":
         """With the agent's turn, in a store that nobody else writes to: without a task, for most calls need none."""
         try:
-            record = self._whole(agent)
+            record = agent.whole
             decision = decide(record)
         except BaseException:
             agent.turns.give()
             raise
-        concerned = isinstance(decision, tuple) and concerns_policies(decision[0])
+        may_be_large = not record.exists or record.definition.has_large_policies
+        concerned = may_be_large and isinstance(decision, tuple) and concerns_policies(decision[0])
         if not isinstance(decision, tuple) or (concerned and any(map(is_large, decision[0]))):
             made = Made(decision, decide)
             return self._promised(self._in_background(self._decide_in_turn(agent, None, made, may_create)))
         events, reply = decision
         if not events:
             agent.turns.give()
-            return given(reply)
+            return self._promises.given(reply)
 
         def finish(error: BaseException | None) -> None:
             if isinstance(error, VersionConflictError):
                 promise.follow(self._in_background(self._decide_again(agent, decide, may_create)))
                 return
-            if error is None:
-                try:
-                    self._apply(agent, record, events)
-                except Exception as half:  # noqa: BLE001  # whatever it is, the record may be half changed
-                    promise.follow(self._in_background(self._read_again_in_turn(agent, half)))
-                    return
-            agent.turns.give()
-            promise.settle(reply, None if error is None else _store_failed(error))
+            if error is not None:
+                agent.turns.give()
+                promise.settle(None, _store_failed(error))
+            elif (reading := self._apply_in_turn(agent, record, events)) is not None:
+                promise.follow(reading)
+            else:
+                promise.settle(reply, None)
 
         try:
             payloads = [event.SerializeToString() for event in events]
@@ -334,9 +312,28 @@ class AgentHost:
         except BaseException:
             agent.turns.give()
             raise
+        if answer_first and isinstance(appended, Append) and appended.is_durable:
+            self._answered.append(partial(self._apply_in_turn, agent, record, events))
+            self._promises.loop.call_soon(self._apply_answered)
+            return self._promises.given(reply)
         promise: Promise[Reply] = self._promises.make()
         when_over(appended, finish)
         return promise.future
+
+    def _apply_answered(self) -> None:
+        while self._answered:
+            self._answered.popleft()()
+
+    def _apply_in_turn(
+        self, agent: Hosted, record: AgentRecord, events: Sequence[events_pb2.Event]
+    ) -> "asyncio.Task[NoReturn] | None":
+        """Apply what is durable, and give the agent's turn. If that fails, both are left to the task that reads it again."""
+        try:
+            self._apply(agent, record, events)
+        except Exception as half:  # noqa: BLE001  # whatever it is, the record may be half changed
+            return self._in_background(self._read_again_in_turn(agent, half))
+        agent.turns.give()
+        return None
 
     def _promised(self, work: "asyncio.Task[Reply]") -> "asyncio.Future[Reply]":
         """What `work` gives, for a caller who may go away: the work goes on."""
@@ -347,8 +344,8 @@ class AgentHost:
     async def _decide_again(self, agent: Hosted, decide: Decide[Reply], may_create: bool) -> Reply:
         """Somebody else appended first. The caller has the agent's turn, and this gives it."""
         try:
-            with _reached():
-                await self._read_on(agent)
+            with reached():
+                await self._agents.read_on(agent)
         except BaseException:
             agent.turns.give()
             raise
@@ -360,10 +357,10 @@ class AgentHost:
         await agent.turns.arrival(place)
         try:
             for _ in range(MOST_CONFLICTS):
-                record = self._whole(agent)
+                record = agent.whole
                 try:
                     if not (record.exists or may_create):  # deleted while this call waited
-                        raise _no_agent(agent.name)
+                        raise no_agent(agent.name)
                     decision = decide(record)
                     events, reply = decision if isinstance(decision, tuple) else await decision
                 except ServiceError:
@@ -390,8 +387,8 @@ class AgentHost:
             payloads, policies = await _stored(events)
             await self._store.append(agent.name, record.version, payloads, policies, record.forgotten_by(events))
         except VersionConflictError:
-            with _reached():
-                await self._read_on(agent)
+            with reached():
+                await self._agents.read_on(agent)
             return False
         except (StoreFailedError, StoreUnavailableError) as error:
             raise _store_failed(error) from error
@@ -404,7 +401,7 @@ class AgentHost:
     async def _read_again(self, agent: Hosted, error: Exception) -> NoReturn:
         """What is stored could not be applied, for want of memory, say: half of it may be, so all of it is read again."""
         agent.record, agent.damage = None, f"it could not be read again after {error!r}: start the server again"
-        await self._read_on(agent)
+        await self._agents.read_on(agent)
         raise UnavailableError(f"agent {agent.name!r} had to be read again; try again", "READ_AGAIN") from error
 
     async def _read_again_in_turn(self, agent: Hosted, error: Exception) -> NoReturn:
@@ -434,106 +431,8 @@ class AgentHost:
         """Whether the agent's record lacked something that another replica did. It does not any more."""
         if not self._store.is_shared:
             return False
-        with _reached():
-            return await self._catch_up(agent)
-
-    async def _catch_up(self, agent: Hosted) -> bool:
-        """Whether there was anything to read. The caller has the agent's turn."""
-        if not await self._is_behind(agent):
-            return False
-        await self._read_on(agent)
-        return True
-
-    async def _is_behind(self, agent: Hosted) -> bool:
-        if not self._store.is_shared or agent.record is None:
-            return False
-        version = await self._store.version(agent.name)
-        return agent.record is not None and version != agent.record.version
-
-    async def _read_on(self, agent: Hosted) -> None:
-        """Fold what was appended after the record's version; if that is not kept any more, begin at the latest snapshot."""
-        record = agent.record
-        try:
-            tail = await self._store.load_tail(agent.name, record.version) if record is not None else None
-            if record is not None and tail is not None:
-                events = parsed(tail.events)
-                apply_all(record, events)
-                attach(record, tail.policies)
-                self.census.note(agent.name, record)
-                if events and agent.unsaved_since_micros is None:
-                    agent.unsaved_since_micros = events[0].time_micros
-                return
-        except DamagedStreamError as error:
-            log.critical("agent quarantined", agent=agent.name, damage=str(error))
-            agent.record, agent.damage = None, str(error)
-            self.census.note(agent.name, None)
-            return
-        reread = await self._load(agent.name)
-        agent.record, agent.damage = reread.record, reread.damage
-        self.census.note(agent.name, agent.record)
-        agent.snapshot_version, agent.unsaved_since_micros = reread.snapshot_version, reread.unsaved_since_micros
-
-    async def _find(self, name: str, *, may_create: bool = False) -> Hosted:
-        """An agent of a shared store, read if it is not known here. Raises if there is none, unless it may be created.
-
-        Calls that come while it is looked for get it in their order: whoever takes the agent's turn at once has it then.
-        """
-        if name in self._agents and name not in self._sought:
-            return self._agents[name]
-        line = self._sought.setdefault(name, Turns())
-        try:
-            async with line:
-                if name in self._agents:
-                    return self._agents[name]
-                if await self._store.version(name):
-                    return self._keep(await self._load(name))
-                if not may_create:
-                    raise _no_agent(name)
-                self.check_room()
-                return self._agents.setdefault(name, Hosted(name, AgentRecord(name)))
-        finally:
-            if line.is_free and self._sought.get(name) is line:
-                del self._sought[name]
-
-    async def _refresh_all(self, heads: Mapping[str, StreamHead]) -> None:
-        await _for_each(heads, lambda name: self._refresh(name, heads[name]), READS_AT_ONCE)
-
-    async def _refresh(self, name: str, head: StreamHead) -> None:
-        if name not in self._agents:
-            self._keep(await self._load(name))
-            return
-        agent = self._agents[name]
-        if agent.record is None or (agent.record.version >= head.version and agent.snapshot_version >= head.snapshot_version):
-            return
-        async with agent.turns:
-            await self._catch_up(agent)
-            if agent.record is not None and agent.snapshot_version < head.snapshot_version:  # another replica's
-                agent.snapshot_version = head.snapshot_version
-                if head.snapshot_version >= agent.record.version:
-                    agent.unsaved_since_micros, agent.unsaved_steps, agent.was_changed_here = None, 0, False
-
-    def _keep(self, loaded: Hosted) -> Hosted:
-        """`loaded`, unless the agent was read by another call meanwhile."""
-        agent = self._agents.setdefault(loaded.name, loaded)
-        self.census.note(agent.name, agent.record)
-        return agent
-
-    async def _load(self, name: str) -> Hosted:
-        try:
-            stream = await self._store.load(name)
-            record = folded(name, stream)
-        except DamagedStreamError as error:
-            log.critical("agent quarantined", agent=name, damage=str(error))
-            return Hosted(name, None, str(error))
-        unsaved = events_pb2.Event.FromString(stream.events[0]).time_micros if stream.events else None
-        return Hosted(name, record, snapshot_version=stream.version - len(stream.events), unsaved_since_micros=unsaved)
-
-    def _whole(self, agent: Hosted) -> AgentRecord:
-        if agent.record is None:
-            raise DataLossError(
-                f"what is stored of agent {agent.name!r} is damaged: {agent.damage}. Restore it from a backup", agent=agent.name
-            )
-        return agent.record
+        with reached():
+            return await self._agents.catch_up(agent)
 
     def check_ready(self) -> None:
         """Raise while agents are being read, and once the host is closed."""
@@ -552,16 +451,6 @@ class AgentHost:
             task.exception()  # seen, even if the caller has gone away
 
 
-async def _for_each(names: Iterable[str], work: Callable[[str], Awaitable[object]], at_once: int) -> None:
-    rest = iter(names)
-
-    async def some() -> None:
-        for name in rest:
-            await work(name)
-
-    await asyncio.gather(*(some() for _ in range(at_once)))
-
-
 async def _in_thread_if(large: bool, work: Callable[[], Reply]) -> Reply:
     return await asyncio.to_thread(work) if large else work()
 
@@ -577,39 +466,10 @@ async def _stored(events: Sequence[events_pb2.Event]) -> tuple[list[bytes], Mapp
     return [event.SerializeToString() for event in events], NO_POLICIES
 
 
-@contextlib.contextmanager
-def _without_collection() -> Iterator[None]:
-    """What is read stays, and has no cycles: looking for garbage again and again takes a fifth of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@contextlib.contextmanager
-def _reached() -> Iterator[None]:
-    """A shared store that does not answer is no fault of the call, which can be repeated."""
-    try:
-        yield
-    except StoreUnavailableError as error:
-        raise _unreachable(error) from error
-
-
 def _store_failed(error: BaseException) -> BaseException:
     """What a caller is told whose append failed with `error`."""
     if isinstance(error, StoreFailedError):
         return UnavailableError(f"the server is stopping: {error}", "STORE_FAILED")
     if isinstance(error, StoreUnavailableError):  # stored or not: the next call on this agent will see
-        return _unreachable(error)
+        return unreachable(error)
     return error
-
-
-def _unreachable(error: StoreUnavailableError) -> UnavailableError:
-    return UnavailableError(f"{error}; try again", "STORE_UNAVAILABLE")
-
-
-def _no_agent(name: str) -> NotFoundError:
-    return NotFoundError(f"there is no agent {name!r}", "AGENT_NOT_FOUND", agent=name)

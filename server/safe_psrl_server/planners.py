@@ -58,8 +58,7 @@ def is_short(learner: SafePsrl) -> bool:
     """Whether a plan may be made on the loop."""
     if learner.options.is_adaptive and learner.spec.num_constraints > 1:
         return False
-    work = _work_of_a_draw(learner)
-    return _work(learner) <= SHORT_WORK and work * learner.problem.max_draws <= SHORT_WORK_AT_WORST
+    return _work(learner) <= SHORT_WORK and learner.work * learner.problem.max_draws <= SHORT_WORK_AT_WORST
 
 
 def patience(learner: SafePsrl) -> float:
@@ -69,13 +68,7 @@ def patience(learner: SafePsrl) -> float:
 
 def _work(learner: SafePsrl) -> int:
     """Products and draws of a plan. An adaptive one is about as many ordinary ones, or linear programs."""
-    return _work_of_a_draw(learner) * (ADAPTIVE_PLANS if learner.options.is_adaptive else 1)
-
-
-def _work_of_a_draw(learner: SafePsrl) -> int:
-    spec = learner.spec
-    width: int = spec.dirichlet_prior.shape[-1]
-    return spec.num_states * spec.num_actions * width * (spec.horizon + 20)
+    return learner.work * (ADAPTIVE_PLANS if learner.options.is_adaptive else 1)
 
 
 def _plan(learner: SafePsrl, state: AgentState) -> TimedPlan:

@@ -17,10 +17,12 @@ LEVEL: Final = 1  # of zlib: a million entries in 2 to 12 ms; higher ones take u
 
 def concerns_policies(events: Sequence[events_pb2.Event]) -> bool:
     """Whether anything can be stored apart, or dropped there, because of `events`. Of most calls, nothing."""
-    for event in events:  # noqa: SIM110  # a generator would cost more than the question, which every step asks
-        if event.WhichOneof("kind") in CONCERNED:
-            return True
-    return False
+    return any(event.WhichOneof("kind") in CONCERNED for event in events)
+
+
+def are_large(policies: model_pb2.CmdpSpec | model_pb2.Policy) -> bool:
+    """Whether policies of this size are stored apart."""
+    return policies.horizon * policies.num_states > LARGE
 
 
 def is_large(event: events_pb2.Event) -> bool:
@@ -64,7 +66,7 @@ def _large(event: events_pb2.Event) -> Iterator[events_pb2.EpisodeStarted]:
     kind = event.WhichOneof("kind")
     if kind == "episode_started":
         started = event.episode_started
-        if started.policy.horizon * started.policy.num_states > LARGE:
+        if are_large(started.policy):
             yield started
     elif kind == "agent_imported":
         yield from (kept.started for kept in event.agent_imported.snapshot.episodes if kept.started.policy_digest)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from safe_psrl_proto.v1 import events_pb2
@@ -71,10 +72,20 @@ class Promises:
         self._width = min(MOST_LATE, LATE * seconds)
         self._until = 0.0  # when the present ones are complete
         self._waiting: set[Promise[Any]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None  # asked for once: it takes a system call
+
+    @cached_property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Asked for once: it takes a system call."""
+        return asyncio.get_running_loop()
+
+    def given(self, reply: Reply) -> "asyncio.Future[Reply]":
+        """A reply that is there already."""
+        future: asyncio.Future[Reply] = self.loop.create_future()
+        future.set_result(reply)
+        return future
 
     def make(self) -> "Promise[Any]":
-        loop = self._loop = self._loop or asyncio.get_running_loop()
+        loop = self.loop
         now = loop.time()
         if now >= self._until:
             self._until = now + self._width
@@ -86,10 +97,3 @@ class Promises:
         for promise in list(waiting):
             late = DeadlineError(f"not done within {self._seconds:g} s; it goes on, and can be asked for again")
             promise.settle(None, late)
-
-
-def given(reply: Reply) -> "asyncio.Future[Reply]":
-    """A reply that is there already."""
-    future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-    future.set_result(reply)
-    return future

@@ -29,7 +29,7 @@ def snapshot_of(record: AgentRecord, *, with_policies: bool = False) -> events_p
     snapshot.transition_counts.CopyFrom(pack(state.transition_counts))
     snapshot.signal_sums.CopyFrom(pack(state.signal_sums))
     snapshot.visits.CopyFrom(pack(state.visits))
-    snapshot.totals.CopyFrom(record.totals)
+    snapshot.totals.CopyFrom(record.totals.message())
     snapshot.paused, snapshot.pause_reason = record.paused, record.pause_reason
     for episode in record.episodes.values():
         kept = snapshot.episodes.add(started=episode.started, end=episode.end, active_micros=episode.active_micros)

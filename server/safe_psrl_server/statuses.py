@@ -11,7 +11,7 @@ from safe_psrl.bounds import constraint_regret_bound, dual_variable_bound
 from safe_psrl.spec import CmdpSpec
 from safe_psrl_proto.v1 import admin_pb2
 from safe_psrl_server.agent_record import AgentRecord
-from safe_psrl_server.host import Hosted
+from safe_psrl_server.hosted import Hosted
 
 
 def status_of(agent: Hosted) -> admin_pb2.AgentStatus:

@@ -61,8 +61,8 @@ MUTATIONS: Final = (
         [
             Edit(
                 f"{SERVER}/store/log.py",
-                "        self._write(commit)\n",
-                "        self._end += len(commit)\n",
+                "        write(size, self._end - begin)\n",
+                "",
             )
         ],
     ),
@@ -93,10 +93,10 @@ MUTATIONS: Final = (
             ),
             Edit(
                 f"{SERVER}/store/sqlite.py",
-                "                self._fail(group, error)\n                return\n        if group.is_committed:\n",
-                "                group.results = [error and 0 for entry in group.entries]\n"
-                '                self._writing.in_transaction and self._writing.execute("ROLLBACK")\n'
-                "                group.is_committed = True\n        if group.is_committed:\n",
+                "            self._fail(group, error)\n            return\n        if quickly:\n",
+                "            group.results = [error and 0 for entry in group.entries]\n"
+                '            self._writing.in_transaction and self._writing.execute("ROLLBACK")\n'
+                "        if quickly:\n",
             ),
         ],
     ),
@@ -166,9 +166,9 @@ MUTATIONS: Final = (
         [
             Edit(
                 f"{SERVER}/decisions.py",
-                "        return [], Reported(episode, step, True, not episode.is_open)",
-                "        again = step_event(now_micros, episode.number, observe(record, step, transition), False)\n"
-                "        return [again], Reported(episode, step, True, not episode.is_open)",
+                "        return [], Reported(episode, step, seen.next_state, True,",
+                "        again = step_event(now_micros, episode.number, seen, False)\n"
+                "        return [again], Reported(episode, step, seen.next_state, True,",
             )
         ],
     ),

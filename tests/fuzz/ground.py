@@ -122,7 +122,7 @@ class Ground:
             self.forget(name)
 
     def forget(self, name: str) -> None:
-        self.server.host._agents.pop(name, None)
+        self.server.host._agents._agents.pop(name, None)
         self.server._store._streams.pop(name, None)  # type: ignore[attr-defined]  # of the store in memory
 
     async def _create(self, name: str, number: int) -> None:

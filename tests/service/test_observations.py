@@ -63,7 +63,7 @@ def test_actions_that_were_not_the_proposed_ones_are_counted(begun: Begun, trans
     """Here as they are decided on, and by whoever reads them; where the policy is stored apart, without it."""
     record, reader = begun(), begun()
     for one in (record, reader):
-        one.episodes[1].started.policy_digest = b"digest" if apart else b""
+        one.episodes[1].is_apart = apart
     proposed = record.episodes[1].policy.tolist()
     path = [transition(0, proposed[0][0], 2), transition(2, (proposed[1][2] + 1) % 2, 1)]
     (event,), _, _ = decisions.report_all(record, 1, path, 2)

@@ -222,8 +222,8 @@ async def test_asking_for_names_that_are_none_leaves_nothing_behind(pair: tuple[
             await pair[0].commands.delete(f"nobody-{i}")
     together = await asyncio.gather(*(pair[0].commands.delete("nobody") for _ in range(20)), return_exceptions=True)
     assert {type(error) for error in together} == {NotFoundError}
-    assert not pair[0].host._agents
-    assert not pair[0].host._sought
+    assert not pair[0].host._agents.all()
+    assert not pair[0].host._agents._sought
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 100_000, ""])

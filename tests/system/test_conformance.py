@@ -15,7 +15,7 @@ from server_process import SCRIPT, ServerProcess, wait_until
 
 from safe_psrl_client.conformance import CHECKS, Wire, run, selected
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
-from safe_psrl_server import commands, control_service
+from safe_psrl_server import commands, control_service, decisions
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.errors import InvalidArgumentError
 
@@ -83,18 +83,18 @@ def nothing(*_arguments: object, **_named: object) -> None:
     return None
 
 
-def last_call_first(service: Any, request: control_pb2.StepStreamRequest) -> Any:
+async def last_call_first(service: Any, request: control_pb2.StepStreamRequest) -> Any:
     if not request.HasField("batch"):
         return service._begin_call(request)
     begun = [service._begin_call(call) for call in reversed(request.batch.calls)]
-    return control_service._Pending(request, begun[::-1])
+    return control_service._Batch(request, begun[::-1])
 
 
-def all_calls_or_none(service: Any, request: control_pb2.StepStreamRequest) -> Any:
+async def all_calls_or_none(service: Any, request: control_pb2.StepStreamRequest) -> Any:
     calls = request.batch.calls
     if any(call.WhichOneof("call") in {None, "batch"} for call in calls):
-        return control_service._Pending(request, InvalidArgumentError("batch", "has a call that cannot be"))
-    return HONEST_BEGIN(service, request)
+        return control_service._Pending(request, "batch", InvalidArgumentError("batch", "has a call that cannot be"))
+    return await HONEST_BEGIN(service, request)
 
 
 def reports_alone(commands: Any, request: control_pb2.ReportEpisodeRequest) -> Any:
@@ -102,6 +102,17 @@ def reports_alone(commands: Any, request: control_pb2.ReportEpisodeRequest) -> A
     return HONEST_REPORT(commands, alone)
 
 
+def tells_of_no_end(*arguments: Any) -> Any:
+    events, reported = HONEST_STEP(*arguments)
+    return events, reported._replace(is_last=False)
+
+
+def tells_of_the_horizon_alone(*arguments: Any) -> Any:
+    events, reported = HONEST_STEP(*arguments)
+    return events, reported._replace(is_last=reported.step == len(reported.episode.policy) - 1)
+
+
+HONEST_STEP = decisions.report
 HONEST_BEGIN = control_service.ControlService._begin
 HONEST_REPORT = commands.AgentCommands.begin_report_episode
 
@@ -115,12 +126,8 @@ HONEST_REPORT = commands.AgentCommands.begin_report_episode
         ("decisions.repeated_start", nothing, "idempotency.start-repeated"),
         ("decisions.check_may_act", nothing, "pausing.reports-while-paused"),
         ("decisions.check_first_state", nothing, "idempotency.trajectory-all-or-none"),
-        ("control_service.episode_ends_at", lambda *_: False, "episodes.last-step-completes"),
-        (
-            "control_service.episode_ends_at",
-            lambda episode, step: step == len(episode.policy) - 1,
-            "episodes.terminal-completes",
-        ),
+        ("decisions.report", tells_of_no_end, "episodes.last-step-completes"),
+        ("decisions.report", tells_of_the_horizon_alone, "episodes.terminal-completes"),
         ("status._metadata", lambda _: {}, "errors.details"),
         ("status.MOST_SAID", 10**6, "errors.long-nonsense"),
         ("security.guard._check_form", nothing, "transport.malformed"),

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from safe_psrl_server.agent_record import AgentRecord
-from safe_psrl_server.host import AgentHost, Hosted
+from safe_psrl_server.host import AgentHost
+from safe_psrl_server.hosted import Hosted
 from safe_psrl_server.metrics.families import AGENT_FAMILIES, CONSTRAINT_FAMILIES, Shown
 from safe_psrl_server.metrics.meter import PREFIX
 from safe_psrl_server.statuses import record_status

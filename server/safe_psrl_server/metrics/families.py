@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from safe_psrl_proto.v1 import admin_pb2
 from safe_psrl_server.agent_record import AgentRecord
-from safe_psrl_server.host import Hosted
+from safe_psrl_server.hosted import Hosted
 
 
 class Shown(NamedTuple):

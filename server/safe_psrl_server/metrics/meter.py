@@ -6,6 +6,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Info
 
 from safe_psrl.version import __version__
+from safe_psrl_server.metrics.counter import PlainCounter
 from safe_psrl_server.metrics.histogram import NAME_LENGTH, PlainHistogram
 
 PREFIX: Final = "safe_psrl"
@@ -21,7 +22,7 @@ class Meter:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         Info(f"{PREFIX}_build", "The release that runs.", registry=self.registry).info({"version": __version__})
-        self._transitions = self._counter(
+        self._transitions = self._plain_counter(
             "transitions", "Transitions learned by this process. A rate of 0 while clients play means that reports are refused."
         )
         self._duplicates = self._counter(
@@ -37,7 +38,7 @@ class Meter:
             namespace=PREFIX,
             registry=self.registry,
         )
-        self._plans = self._counter("plans", "Plans made, one for each episode that began.")
+        self._plans = self._plain_counter("plans", "Plans made, one for each episode that began.")
         self._infeasible = self._counter(
             "plans_infeasible",
             "Plans for which no drawn kernel could keep the satisfiable cost. Rising means that the specification's "
@@ -67,9 +68,8 @@ class Meter:
         )
 
     def learned(self, transitions: int) -> None:
-        """They are durable."""
-        if transitions:
-            self._transitions.inc(transitions)
+        """They are durable. On the loop."""
+        self._transitions.count += transitions
 
     def recognised(self, duplicates: int) -> None:
         if duplicates:
@@ -80,7 +80,7 @@ class Meter:
 
     def planned(self, agent: str, episode: int, seconds: float, *, satisfiable: bool) -> None:
         """On the loop."""
-        self._plans.inc()
+        self._plans.count += 1
         if not satisfiable:
             self._infeasible.inc()
         self._plan_seconds.observe(seconds, agent, episode)
@@ -90,7 +90,7 @@ class Meter:
             self._fallback_actions.inc()
 
     def committed(self, seconds: float, events: int) -> None:
-        """Of a group; one of snapshots alone has no events. One commit is made at a time, whichever thread makes it."""
+        """Of a group; one of snapshots alone has no events. On the loop."""
         self._commit_seconds.observe(seconds)
         if events:
             self._commit_events.observe(events)
@@ -100,6 +100,9 @@ class Meter:
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, namespace=PREFIX, registry=self.registry)
+
+    def _plain_counter(self, name: str, text: str) -> PlainCounter:
+        return PlainCounter(f"{PREFIX}_{name}", text, self.registry)
 
     def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> PlainHistogram:
         return PlainHistogram(f"{PREFIX}_{name}", text, buckets, self.registry)
