@@ -16,9 +16,9 @@ from safe_psrl_server.agent_record import AgentRecord, Episode
 from safe_psrl_server.conversion import cmdp_to_message, completed, definition_of
 from safe_psrl_server.decisions import Acted, Reported
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
-from safe_psrl_server.host import PLANNED_BY, AgentHost
+from safe_psrl_server.host import PLANNED_BY, AgentHost, Told
 from safe_psrl_server.planners import TimedPlan
-from safe_psrl_server.promises import Decided, Decision
+from safe_psrl_server.promises import Decided, Decision, as_it_is
 from safe_psrl_server.snapshot import refuse_nonsense
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
@@ -56,7 +56,7 @@ class AgentCommands:
             state = request.state if request.HasField("state") else None
             return self._begin(record, request.request_id, state, request.abandon_open)
 
-        return self.host.decide(request.agent, decide, answer_first=True)
+        return self.host.answer(request.agent, decide, as_it_is)
 
     def action_at_hand(self, request: control_pb2.GetActionRequest) -> Acted | None:
         """The action, if that needs neither a look into the store nor a new episode."""
@@ -84,12 +84,19 @@ class AgentCommands:
     async def report(
         self, request: "control_pb2.ReportTransitionRequest | control_pb2.StepRequest", *, wants_action: bool
     ) -> tuple[AgentRecord, Reported]:
-        return await self.begin_report(request, wants_action=wants_action)
+        return await self.begin_report(request, wants_action=wants_action, answer=as_it_is)
 
     def begin_report(
-        self, request: "control_pb2.ReportTransitionRequest | control_pb2.StepRequest", *, wants_action: bool
-    ) -> "Future[tuple[AgentRecord, Reported]]":
-        """One transition. If the next action is wanted too, a paused agent that may not act refuses at once."""
+        self,
+        request: "control_pb2.ReportTransitionRequest | control_pb2.StepRequest",
+        *,
+        wants_action: bool,
+        answer: Callable[[tuple[AgentRecord, Reported]], Told],
+    ) -> "Future[Told]":
+        """One transition. If the next action is wanted too, a paused agent that may not act refuses at once.
+
+        Gives what `answer` makes of it, which may not have been applied to the record yet.
+        """
         if not request.HasField("transition"):
             raise InvalidArgumentError("transition", "is missing")
         episode = request.episode if request.HasField("episode") else None
@@ -101,7 +108,7 @@ class AgentCommands:
             events, reported = decisions.report(record, episode, step, request.transition, self.host.now_micros())
             return events, (record, reported)
 
-        return self.host.decide(request.agent, decide, answer_first=True)
+        return self.host.answer(request.agent, decide, answer)
 
     async def report_episode(self, request: control_pb2.ReportEpisodeRequest) -> ReportedEpisode:
         return await self.begin_report_episode(request)
@@ -126,7 +133,7 @@ class AgentCommands:
             begun = self._begin(record, following.request_id, state, following.abandon_open, events)
             return _mapped(begun, lambda started: ReportedEpisode(duplicates, done, started))
 
-        return self.host.decide(request.agent, decide, answer_first=True)
+        return self.host.answer(request.agent, decide, as_it_is)
 
     async def end_episode(self, request: control_pb2.EndEpisodeRequest) -> Episode:
         def decide(record: AgentRecord) -> "Decision[Episode]":

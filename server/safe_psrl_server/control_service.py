@@ -70,17 +70,13 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         self, request: control_pb2.ReportTransitionRequest, context: Context
     ) -> control_pb2.ReportTransitionResponse:
         try:
-            _, reported = await self._commands.begin_report(request, wants_action=False)
+            return await self._commands.begin_report(request, wants_action=False, answer=self._reported)
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
-        self._meter.recognised(reported.duplicate)
-        return control_pb2.ReportTransitionResponse(
-            duplicate=reported.duplicate, episode=reported.episode.number, step=reported.step, episode_done=reported.done
-        )
 
     async def Step(self, request: control_pb2.StepRequest, context: Context) -> control_pb2.StepResponse:
         try:
-            return self._stepped(await self._commands.begin_report(request, wants_action=True))
+            return await self._commands.begin_report(request, wants_action=True, answer=self._stepped)
         except ServiceError as error:
             await self._refusals.abort(context, error, request.agent)
 
@@ -145,6 +141,13 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             await self._refusals.abort(context, error, request.agent)
         return control_pb2.EndEpisodeResponse(end=episode.end, steps=episode.next_step)
 
+    def _reported(self, outcome: tuple[AgentRecord, Reported]) -> control_pb2.ReportTransitionResponse:
+        _, reported = outcome
+        self._meter.recognised(reported.duplicate)
+        return control_pb2.ReportTransitionResponse(
+            duplicate=reported.duplicate, episode=reported.episode.number, step=reported.step, episode_done=reported.done
+        )
+
     def _stepped(self, outcome: tuple[AgentRecord, Reported]) -> control_pb2.StepResponse:
         reply = step_reply(*outcome)
         self._meter.recognised(reply.duplicate)
@@ -186,7 +189,8 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
                 raise InvalidArgumentError("call", "must not be a batch inside a batch")
             caller().check(Role.ACT, getattr(request, call).agent)
             if call == "step":
-                return _Pending(request, call, self._commands.begin_report(request.step, wants_action=True))
+                stepped = self._commands.begin_report(request.step, wants_action=True, answer=self._stepped)
+                return _Pending(request, call, stepped)
             if call == "start_episode":
                 return _Pending(request, call, self._commands.begin_start(request.start_episode))
             return _Pending(request, call, self._commands.begin_report_episode(request.report_episode))
@@ -215,7 +219,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             if isinstance(outcome, ServiceError):
                 raise outcome  # one place that makes statuses of a stream
             if call == "step":
-                reply.step.CopyFrom(self._stepped(outcome.result()))
+                reply.step.CopyFrom(outcome.result())
             elif call == "start_episode":
                 write_start(outcome.result(), request.start_episode, reply.start_episode)
             else:

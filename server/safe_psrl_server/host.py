@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numba
 import numpy as np
@@ -37,7 +37,7 @@ from safe_psrl_server.hosted import Hosted, HostedAgents, for_each, no_agent, re
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.planners import Planners, TimedPlan
 from safe_psrl_server.policies import concerns_policies, is_large, stored
-from safe_psrl_server.promises import Decide, Made, Promise, Promises, Reply
+from safe_psrl_server.promises import Answer, Decide, Decision, Made, Promise, Promises, Reply, as_it_is, tell
 from safe_psrl_server.snapshot import restored, snapshot_of
 from safe_psrl_server.store import (
     NO_POLICIES,
@@ -46,8 +46,10 @@ from safe_psrl_server.store import (
     StoreFailedError,
     StoreUnavailableError,
     VersionConflictError,
+    nothing,
 )
 from safe_psrl_server.store.appends import Append, when_over
+from safe_psrl_server.vigil import Vigil
 
 PLANNED_BY = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__version__}"
 SNAPSHOTS_AT_ONCE = 64  # so that they share commits
@@ -57,6 +59,8 @@ REFRESH_PAUSE = 9  # times what a refresh took: it may have a tenth of the time
 MOST_CONFLICTS = 100  # of one call
 
 log = structlog.get_logger()
+
+Told = TypeVar("Told")
 
 
 class Verification(NamedTuple):
@@ -93,10 +97,15 @@ class AgentHost:
         self._agents = HostedAgents(store, self.check_room)
         self._planners = Planners(limits.planning_threads)
         self._promises = Promises(limits.call_seconds)
+        self._vigil: Vigil | None = None
         self._background: set[asyncio.Task[object]] = set()
         self._answered: deque[Callable[[], object]] = deque()  # what is durable, and is to be applied before a record is read
 
     # --- life
+
+    def keep_vigils(self) -> None:
+        """Let the loop stay awake for callers who are alone. For a process that has nothing else to do."""
+        self._vigil = Vigil(asyncio.get_running_loop())
 
     async def recover(self) -> None:
         """Read every agent from the store. Damaged ones are quarantined, the others served."""
@@ -196,22 +205,27 @@ class AgentHost:
 
     # --- writing
 
-    def decide(
-        self, name: str, decide: Decide[Reply], *, may_create: bool = False, answer_first: bool = False
-    ) -> "asyncio.Future[Reply]":
+    def decide(self, name: str, decide: Decide[Reply], *, may_create: bool = False) -> "asyncio.Future[Reply]":
         """Append what `decide` makes of the agent's record, then give its reply. The agent must exist, or `may_create`.
 
         Calls on an agent are decided in the order of calling this. Once begun a call is carried out even if the caller goes
         away, so that the record never falls behind the store. If somebody else appended first, the record is read again and
         decided on anew.
-
-        `answer_first` is for replies that do not need the record as it will be: if the append is durable at once, they are
-        given before it is applied.
         """
+        return self._decide(name, decide, may_create, None)
+
+    def answer(self, name: str, decide: Decide[Reply], answer: Callable[[Reply], Told]) -> "asyncio.Future[Told]":
+        """The same for a reply that does not need the record as it will be; give what `answer` makes of it.
+
+        That is made while the disk writes, if the caller is kept waiting for that, and told before the append is applied.
+        """
+        return self._decide(name, decide, False, answer)
+
+    def _decide(self, name: str, decide: Decide[Any], may_create: bool, answer: Answer | None) -> "asyncio.Future[Any]":
         self.check_ready()
         self._apply_answered()
         if self._store.is_shared:
-            return self._promised(self._in_background(self._decide_shared(name, decide, may_create)))
+            return self._promised(self._decide_shared(name, decide, may_create), answer)
         agent = self._agents.get(name)
         if not may_create and (agent is None or not agent.exists):
             raise no_agent(name)
@@ -219,8 +233,8 @@ class AgentHost:
             agent = self._agents.add(name)
         place = agent.turns.take()
         if place is None:
-            return self._decide_at_once(agent, decide, may_create, answer_first)
-        return self._promised(self._in_background(self._decide_in_turn(agent, place, decide, may_create)))
+            return self._decide_at_once(agent, decide, may_create, answer)
+        return self._promised(self._decide_in_turn(agent, place, decide, may_create), answer)
 
     def plan(self, learner: SafePsrl, state: AgentState) -> TimedPlan | Awaitable[TimedPlan]:
         """The next episode's plan; at once, or when a thread has made it."""
@@ -274,8 +288,8 @@ class AgentHost:
         return await self._decide_in_turn(agent, agent.turns.take(), decide, may_create)
 
     def _decide_at_once(
-        self, agent: Hosted, decide: Decide[Reply], may_create: bool, answer_first: bool
-    ) -> "asyncio.Future[Reply]":
+        self, agent: Hosted, decide: Decide[Any], may_create: bool, answer: Answer | None
+    ) -> "asyncio.Future[Any]":
         """With the agent's turn, in a store that nobody else writes to: without a task, for most calls need none."""
         try:
             record = agent.whole
@@ -287,38 +301,59 @@ class AgentHost:
         concerned = may_be_large and isinstance(decision, tuple) and concerns_policies(decision[0])
         if not isinstance(decision, tuple) or (concerned and any(map(is_large, decision[0]))):
             made = Made(decision, decide)
-            return self._promised(self._in_background(self._decide_in_turn(agent, None, made, may_create)))
+            return self._promised(self._decide_in_turn(agent, None, made, may_create), answer)
         events, reply = decision
+        told = self._promises.loop.create_future()
+        prepare = partial(tell, told, answer or as_it_is, reply)
         if not events:
             agent.turns.give()
-            return self._promises.given(reply)
-
-        def finish(error: BaseException | None) -> None:
-            if isinstance(error, VersionConflictError):
-                promise.follow(self._in_background(self._decide_again(agent, decide, may_create)))
-                return
-            if error is not None:
-                agent.turns.give()
-                promise.settle(None, _store_failed(error))
-            elif (reading := self._apply_in_turn(agent, record, events)) is not None:
-                promise.follow(reading)
-            else:
-                promise.settle(reply, None)
-
+            prepare()
+            return told
         try:
             payloads = [event.SerializeToString() for event in events]
             dropped = record.forgotten_by(events) if concerned else ()
-            appended = self._store.append(agent.name, record.version, payloads, NO_POLICIES, dropped)
+            meanwhile = nothing if answer is None else prepare
+            appended = self._store.append(agent.name, record.version, payloads, NO_POLICIES, dropped, meanwhile)
         except BaseException:
             agent.turns.give()
             raise
-        if answer_first and isinstance(appended, Append) and appended.is_durable:
-            self._answered.append(partial(self._apply_in_turn, agent, record, events))
-            self._promises.loop.call_soon(self._apply_answered)
-            return self._promises.given(reply)
-        promise: Promise[Reply] = self._promises.make()
-        when_over(appended, finish)
+        if answer is not None and isinstance(appended, Append) and appended.is_durable:
+            if not told.done():
+                prepare()
+            self._apply_soon(agent, record, events)
+            return told
+        promise = self._promises.make(answer or as_it_is)
+        again = partial(self._decide_again, agent, decide, may_create)
+        when_over(appended, partial(self._finish, agent, record, decision, promise, again))
         return promise.future
+
+    def _finish(
+        self,
+        agent: Hosted,
+        record: AgentRecord,
+        decision: Decision[Any],
+        promise: Promise[Any],
+        again: Callable[[], Awaitable[Any]],
+        error: BaseException | None,
+    ) -> None:
+        """An append that was waited for is over."""
+        events, reply = decision
+        if isinstance(error, VersionConflictError):
+            promise.follow(self._in_background(again()))
+        elif error is not None:
+            agent.turns.give()
+            promise.settle(None, _store_failed(error))
+        elif (reading := self._apply_in_turn(agent, record, events)) is not None:
+            promise.follow(reading)
+        else:
+            promise.settle(reply, None)
+
+    def _apply_soon(self, agent: Hosted, record: AgentRecord, events: Sequence[events_pb2.Event]) -> None:
+        """What is durable, and answered to somebody who is alone."""
+        self._answered.append(partial(self._apply_in_turn, agent, record, events))
+        self._promises.loop.call_soon(self._apply_answered)
+        if self._vigil is not None:
+            self._vigil.answered()
 
     def _apply_answered(self) -> None:
         while self._answered:
@@ -335,10 +370,10 @@ class AgentHost:
         agent.turns.give()
         return None
 
-    def _promised(self, work: "asyncio.Task[Reply]") -> "asyncio.Future[Reply]":
-        """What `work` gives, for a caller who may go away: the work goes on."""
-        promise: Promise[Reply] = self._promises.make()
-        promise.follow(work)
+    def _promised(self, work: Awaitable[Any], answer: Answer | None) -> "asyncio.Future[Any]":
+        """What is made of what `work` gives, for a caller who may go away: the work goes on."""
+        promise = self._promises.make(answer or as_it_is)
+        promise.follow(self._in_background(work))
         return promise.future
 
     async def _decide_again(self, agent: Hosted, decide: Decide[Reply], may_create: bool) -> Reply:

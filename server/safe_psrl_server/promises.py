@@ -13,6 +13,7 @@ MOST_LATE = 1.0  # seconds that a caller may be told later than they should be
 LATE = 0.1  # or this part of the time
 
 Reply = TypeVar("Reply")
+Answer = Callable[[Any], Any]  # makes what a caller is told of a reply
 Decision = tuple[Sequence[events_pb2.Event], Reply]  # what is appended, and what the caller is told once it is durable
 Decided = Decision[Reply] | Awaitable[Decision[Reply]]
 Decide = Callable[[AgentRecord], Decided[Reply]]
@@ -30,11 +31,29 @@ class Made(Generic[Reply]):
         return self._decide(record) if decision is None else decision
 
 
+def as_it_is(reply: Reply) -> Reply:
+    return reply
+
+
+def tell(future: "asyncio.Future[Any]", answer: Answer, reply: object) -> None:
+    """Give what `answer` makes of `reply`, or why it cannot."""
+    try:
+        future.set_result(answer(reply))
+    except Exception as error:  # noqa: BLE001  # it is for whoever waits
+        refuse(future, error)
+
+
+def refuse(future: "asyncio.Future[Any]", error: BaseException) -> None:
+    future.set_exception(error)
+    future.exception()  # seen, even if the caller has gone away
+
+
 class Promise(Generic[Reply]):
     """A reply that will come, for a caller who may go away: the work goes on."""
 
-    def __init__(self, future: "asyncio.Future[Reply]", waiting: "set[Promise[Any]]") -> None:
+    def __init__(self, future: "asyncio.Future[Any]", answer: Answer, waiting: "set[Promise[Any]]") -> None:
         self.future = future
+        self._answer = answer
         self._waiting = waiting
         waiting.add(self)
 
@@ -43,10 +62,9 @@ class Promise(Generic[Reply]):
         if self.future.done():
             return
         if error is None:
-            self.future.set_result(reply)
+            tell(self.future, self._answer, reply)
         else:
-            self.future.set_exception(error)
-            self.future.exception()  # seen, even if the caller has gone away
+            refuse(self.future, error)
 
     def follow(self, work: "asyncio.Task[Reply]") -> None:
         """Settle as `work` ends."""
@@ -78,20 +96,14 @@ class Promises:
         """Asked for once: it takes a system call."""
         return asyncio.get_running_loop()
 
-    def given(self, reply: Reply) -> "asyncio.Future[Reply]":
-        """A reply that is there already."""
-        future: asyncio.Future[Reply] = self.loop.create_future()
-        future.set_result(reply)
-        return future
-
-    def make(self) -> "Promise[Any]":
+    def make(self, answer: Answer = as_it_is) -> "Promise[Any]":
         loop = self.loop
         now = loop.time()
         if now >= self._until:
             self._until = now + self._width
             self._waiting = set()
             loop.call_later(self._seconds + self._width, self._give_up, self._waiting)
-        return Promise(loop.create_future(), self._waiting)
+        return Promise(loop.create_future(), answer, self._waiting)
 
     def _give_up(self, waiting: "set[Promise[Any]]") -> None:
         for promise in list(waiting):

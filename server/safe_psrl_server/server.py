@@ -117,6 +117,7 @@ class Server:
         if self.config.prefer == "throughput":
             wake_without_interrupting()  # before there are other threads
         loop.set_default_executor(ThreadPoolExecutor(1, "large-work"))  # so that there are as many threads after a year
+        self.host.keep_vigils()
         await self.start()
         gc.collect()
         gc.freeze()  # what this process has now stays: it need not be looked through again for garbage

@@ -72,9 +72,8 @@ MUTATIONS: Final = (
         [
             Edit(
                 f"{SERVER}/store/sqlite.py",
-                "        self._submit(entry)\n        return entry\n",
-                "        self._submit(entry)\n"
-                "        early = Append(agent, expected_version, events, policies, dropped)\n"
+                "        entry.meanwhile = nothing  # its caller goes on\n        return entry\n",
+                "        early = Append(agent, expected_version, events, policies, dropped, meanwhile)\n"
                 "        early.settle(expected_version + len(events))\n"
                 "        return early\n",
             )

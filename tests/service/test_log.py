@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from safe_psrl_server.store import log as log_module
 from safe_psrl_server.store import polled_write
+from safe_psrl_server.store.interface import nothing
 from safe_psrl_server.store.log import BLOCK, DIRECT, LOG, LOOK_AGAIN, MEMORY, ROOM, LogFile, Record, following, record
 
 OVERHEAD = len(record(1, b"", b""))
@@ -47,7 +49,11 @@ def test_what_was_appended_since_the_log_began_anew_is_found(
             log.restart()
             filed, expected = number - 1, []
         payload = bytes([number]) * size
-        (log.append_alone if alone else log.append)(record(number, b"e", payload))
+        commit = record(number, b"e", payload)
+        if alone:
+            log.append_alone(commit, nothing)
+        else:
+            log.append(commit)
         expected.append(Record(number, b"e", payload, True))
         assert following(log.read(), filed, number) == expected
     log.close()
@@ -80,7 +86,7 @@ def test_a_file_system_without_direct_writes_serves_all_the_same(tmp_path: Path,
             assert not is_direct(log)
             assert not log._polled.is_open
             assert len(log.read()) == ROOM
-            log.append_alone(record(1, b"", b"kept"))
+            log.append_alone(record(1, b"", b"kept"), nothing)
         assert following(log.read(), 0, 1) == [Record(1, b"", b"kept", True)]
         log.close()
 
@@ -100,7 +106,7 @@ def ways(log: LogFile, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """In which ways writes are waited for, from now on; the file is not written to."""
     taken = list[str]()
     monkeypatch.setattr(log, "_write", lambda _size, _place: taken.append("asleep"))
-    monkeypatch.setattr(log, "_write_awake", lambda _size, _place: taken.append("awake"))
+    monkeypatch.setattr(log, "_write_awake", lambda _meanwhile, _size, _place: taken.append("awake"))
     return taken
 
 
@@ -120,7 +126,7 @@ def test_a_write_alone_is_waited_for_in_the_way_that_usually_takes_less(
     monkeypatch.setattr(polled_write.PolledWriter, "is_open", True)
     for _ in range(2 * LOOK_AGAIN):
         written[0] = len(taken)
-        log.append_alone(b"x")
+        log.append_alone(b"x", nothing)
     assert taken[:2] == ["asleep", "awake"]
     others = [number for number, way in enumerate(taken, 1) if way != better]
     assert others == [1 if better == "awake" else 2, LOOK_AGAIN, 2 * LOOK_AGAIN]
@@ -130,14 +136,14 @@ def test_where_nobody_can_wait_awake_nobody_does(log: LogFile, monkeypatch: pyte
     taken = ways(log, monkeypatch)
     monkeypatch.setattr(polled_write.PolledWriter, "is_open", False)
     for _ in range(2 * LOOK_AGAIN):
-        log.append_alone(b"x")
+        log.append_alone(b"x", nothing)
     assert set(taken) == {"asleep"}
 
 
-def awake(log: LogFile, commit: bytes) -> None:
+def awake(log: LogFile, commit: bytes, meanwhile: Callable[[], None] = nothing) -> None:
     if not log._polled.is_open:
         pytest.skip("this system, or the file system of the tests, has no asynchronous writes")
-    log._append(commit, log._write_awake)
+    log._append(commit, partial(log._write_awake, meanwhile))
 
 
 def test_a_write_that_is_waited_for_awake_is_in_the_file(log: LogFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,6 +155,33 @@ def test_a_write_that_is_waited_for_awake_is_in_the_file(log: LogFile, monkeypat
     assert following(log.read(), 0, 2) == [Record(1, b"", b"one", True), Record(2, b"", b"two", True)]
 
 
+def test_meanwhile_is_between_the_beginning_and_the_end_of_such_a_write(log: LogFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is waited for even if it fails: the memory belongs to the disk until then."""
+    order, is_done = list[str](), log._polled._is_done
+
+    def look(at_least: int, wait: object) -> bool:
+        order.append("asked")
+        return is_done(at_least, wait)
+
+    def fail() -> None:
+        order.append("meanwhile")
+        raise ValueError("failed meanwhile")
+
+    monkeypatch.setattr(log._polled, "_is_done", look)
+    awake(log, record(1, b"", b"one"), lambda: order.append("meanwhile"))
+    assert (order[0], set(order[1:])) == ("meanwhile", {"asked"})
+    order.clear()
+    with pytest.raises(ValueError, match="failed meanwhile"):
+        awake(log, record(2, b"", b"two"), fail)
+    assert (order[0], set(order[1:])) == ("meanwhile", {"asked"})
+
+
+def test_nothing_is_done_meanwhile_by_whoever_sleeps(log: LogFile) -> None:
+    log._usual_seconds = [1e-9, 1.0]
+    log.append_alone(record(1, b"", b"one"), lambda: pytest.fail("done by a sleeper"))
+    assert following(log.read(), 0, 1) == [Record(1, b"", b"one", True)]
+
+
 def test_an_error_of_such_a_write_is_raised(log: LogFile) -> None:
     """As told when it is handed over, and as told by the disk: a file that cannot be written, and a limit on its size."""
     assert log._file is not None
@@ -157,15 +190,15 @@ def test_an_error_of_such_a_write_is_raised(log: LogFile) -> None:
     read_only = os.open(log._path, os.O_RDONLY | DIRECT)
     try:
         with pytest.raises(OSError, match="Bad file descriptor"):
-            log._polled.write(read_only, log._address, BLOCK, 0)
+            log._polled.write(read_only, log._address, BLOCK, 0, nothing)
     finally:
         os.close(read_only)
     with pytest.raises(OSError, match="Bad address"):
-        log._polled.write(log._file, 4096, BLOCK, 0)
+        log._polled.write(log._file, 4096, BLOCK, 0, nothing)
 
 
 def test_a_file_that_takes_no_such_writes_is_written_as_always(log: LogFile) -> None:
     if not log._polled.is_open:
         pytest.skip("this system, or the file system of the tests, has no asynchronous writes")
     with Path("/dev/full").open("wb", buffering=0) as full:
-        assert log._polled.write(full.fileno(), log._address, BLOCK, 0) == 0
+        assert log._polled.write(full.fileno(), log._address, BLOCK, 0, nothing) == 0

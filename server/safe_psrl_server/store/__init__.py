@@ -13,6 +13,7 @@ from safe_psrl_server.store.interface import (
     StoreUsage,
     StreamHead,
     VersionConflictError,
+    nothing,
 )
 from safe_psrl_server.store.opening import open_store
 
@@ -28,6 +29,7 @@ __all__ = [
     "StoredStream",
     "StreamHead",
     "VersionConflictError",
+    "nothing",
     "open_store",
     "shown_address",
 ]

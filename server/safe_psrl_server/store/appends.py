@@ -10,7 +10,7 @@ Then = Callable[[BaseException | None], None]  # told why it failed, or None
 class Append(Awaitable[int]):
     """Events for the end of a stream. Gives the new version; whoever waits with `then` is told without a pass of the loop."""
 
-    __slots__ = ("_outcome", "_then", "agent", "dropped", "events", "expected_version", "policies")
+    __slots__ = ("_outcome", "_then", "agent", "dropped", "events", "expected_version", "meanwhile", "policies")
 
     def __init__(
         self,
@@ -19,12 +19,14 @@ class Append(Awaitable[int]):
         events: Sequence[bytes],
         policies: Mapping[int, bytes],
         dropped: Collection[int],
+        meanwhile: Callable[[], None],
     ) -> None:
         self.agent = agent
         self.expected_version = expected_version
         self.events = events
         self.policies = policies  # that come with them
         self.dropped = dropped  # episodes whose policies go
+        self.meanwhile = meanwhile  # what its caller can do while the disk writes, if it is kept waiting for that
         self._outcome: int | BaseException | None = None
         self._then: Then | None = None
 

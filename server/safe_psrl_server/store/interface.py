@@ -67,6 +67,10 @@ class StoreUsage:
 OnCommit = Callable[[float, int], None]  # told the seconds and the events of each commit, from the thread that writes
 
 
+def nothing() -> None:
+    """What there is to do meanwhile."""
+
+
 class EventStore(Protocol):
     """Opened by `open`, closed by `close`. Calls may overlap.
 
@@ -115,10 +119,12 @@ class EventStore(Protocol):
         events: Sequence[bytes],
         policies: Mapping[int, bytes] = NO_POLICIES,
         dropped: Collection[int] = (),
+        meanwhile: Callable[[], None] = nothing,
     ) -> Awaitable[int]:
         """Append after `expected_version`; give the new version. Raises `VersionConflictError` and changes nothing.
 
-        With the events come `policies`, and those of the episodes `dropped` go."""
+        With the events come `policies`, and those of the episodes `dropped` go. If the caller is kept waiting for the disk,
+        `meanwhile` may be done in that time: it must not raise, and says nothing about what becomes of the append."""
         ...
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:

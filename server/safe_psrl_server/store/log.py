@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from errno import EINVAL, ENOSPC
+from functools import partial
 from mmap import mmap
 from pathlib import Path
 from struct import Struct
@@ -95,17 +96,18 @@ class LogFile:
         """Durable when it returns. Raises OSError, after which nobody can say what became of it."""
         self._append(commit, self._write)
 
-    def append_alone(self, commit: bytes) -> None:
+    def append_alone(self, commit: bytes, meanwhile: Callable[[], None]) -> None:
         """The same by somebody who has nothing else to do until then. It is waited for in the way that usually takes less.
 
         That is awake on a processor with nothing else to do, and asleep beside busy programs: whoever asks again and again
-        must let them run in between. Now and then it is the other way, to see whether that is still so.
+        must let them run in between. Now and then it is the other way, to see whether that is still so. Whoever is awake
+        does `meanwhile`.
         """
         asleep, awake = self._usual_seconds
         self._writes_alone += 1
         way = int(self._polled.is_open and (awake < asleep) != (self._writes_alone % LOOK_AGAIN == 0))
         began = time.perf_counter()
-        self._append(commit, self._write_awake if way else self._write)
+        self._append(commit, partial(self._write_awake, meanwhile) if way else self._write)
         took, usual = time.perf_counter() - began, self._usual_seconds[way]
         self._usual_seconds[way] = usual + REMEMBERED * (min(took, 2 * usual) - usual) if usual else took
 
@@ -173,9 +175,10 @@ class LogFile:
             while written < size:  # a disk that is nearly full takes a part, and then none
                 written += os.pwrite(self._file, blocks[written:size], place + written)
 
-    def _write_awake(self, size: int, place: int) -> None:
+    def _write_awake(self, meanwhile: Callable[[], None], size: int, place: int) -> None:
         assert self._file is not None  # noqa: S101  # opened by `clear`
-        self._write(size, place, self._polled.write(self._file, self._address, size, place))
+        written = self._polled.write(self._file, self._address, size, place, meanwhile)
+        self._write(size, place, written)
 
 
 def _records(data: bytes) -> Iterator[Record]:

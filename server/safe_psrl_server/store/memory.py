@@ -1,7 +1,7 @@
 """Streams in memory: for tests, and for testbeds that need no durability."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from safe_psrl_server.store.interface import (
@@ -11,6 +11,7 @@ from safe_psrl_server.store.interface import (
     StoreUsage,
     StreamHead,
     VersionConflictError,
+    nothing,
 )
 
 
@@ -71,6 +72,7 @@ class MemoryStore:
         events: Sequence[bytes],
         policies: Mapping[int, bytes] = NO_POLICIES,
         dropped: Collection[int] = (),
+        meanwhile: Callable[[], None] = nothing,  # noqa: ARG002  # nobody is kept waiting
     ) -> int:
         version = self._streams[agent].version if agent in self._streams else 0
         if version != expected_version:

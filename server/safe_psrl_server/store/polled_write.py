@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from errno import EAGAIN, EINTR, EINVAL, ENOSYS
 from struct import Struct
 from typing import Any, Final
@@ -46,23 +47,20 @@ class PolledWriter:
     def is_open(self) -> bool:
         return self._context is not None
 
-    def write(self, file: int, address: int, size: int, place: int) -> int:
+    def write(self, file: int, address: int, size: int, place: int, meanwhile: Callable[[], None]) -> int:
         """How many of the `size` bytes at `address` were written to `place`; 0 if it was not even begun.
 
-        Raises OSError as `os.pwrite` does.
+        `meanwhile` is done while the disk writes, if it does. Raises OSError as `os.pwrite` does.
         """
         REQUEST.pack_into(self._request, 0, 0, 0, 0, PWRITE, 0, file, address, size, place, 0, 0, 0)
         if self._call(self._submit, self._context, 1, self._requests) < 0:
             if ctypes.get_errno() in NOT_TAKEN:
                 return 0
             raise _failure(ctypes.get_errno())
-        latest = time.perf_counter() + MOST_POLLING
-        while not self._is_done(0, self._no_time):
-            os.sched_yield()
-            if time.perf_counter() > latest:
-                while not self._is_done(1, None):
-                    pass
-                break
+        try:
+            meanwhile()
+        finally:  # the memory belongs to the disk until then
+            self._wait()
         result: int = EVENT.unpack_from(self._event)[2]
         if result < 0:
             raise _failure(-result)
@@ -72,6 +70,15 @@ class PolledWriter:
         if self._context is not None:
             self._call(self._destroy, self._context)
             self._context = None
+
+    def _wait(self) -> None:
+        latest = time.perf_counter() + MOST_POLLING
+        while not self._is_done(0, self._no_time):
+            os.sched_yield()
+            if time.perf_counter() > latest:
+                while not self._is_done(1, None):
+                    pass
+                return
 
     def _is_done(self, at_least: int, wait: Any) -> bool:
         found: int = self._call(self._getevents, self._context, at_least, 1, self._event, wait)

@@ -28,6 +28,7 @@ from safe_psrl_server.store.interface import (
     StoreUsage,
     StreamHead,
     VersionConflictError,
+    nothing,
 )
 from safe_psrl_server.store.postgres_commit import Wanted, commit, parts, read_heads
 from safe_psrl_server.store.postgres_connections import STATEMENT_SECONDS, Connections, Database
@@ -128,6 +129,7 @@ class PostgresStore:
         events: Sequence[bytes],
         policies: Mapping[int, bytes] = NO_POLICIES,
         dropped: Collection[int] = (),
+        meanwhile: Callable[[], None] = nothing,  # noqa: ARG002  # nobody is kept waiting
     ) -> int:
         if not events:
             version = await self.version(agent)

@@ -33,6 +33,7 @@ from safe_psrl_server.store.interface import (
     StoreUsage,
     StreamHead,
     VersionConflictError,
+    nothing,
 )
 from safe_psrl_server.store.journal import Journal, JournalDamagedError, StoredRow, filed_commits
 from safe_psrl_server.store.lock import DirectoryLock
@@ -78,7 +79,7 @@ class _Group:
     is_filed: bool = True  # everything, after it
     is_long: bool = False  # the journal, after it
     record: bytes = b""  # for the log; none if it is committed to the database
-    is_alone: bool = False  # the loop itself commits it
+    meanwhile: Callable[[], None] | None = None  # if the loop itself commits it: what it can do until that is over
     seconds: float = 0.0  # that it took
 
 
@@ -168,9 +169,11 @@ class SqliteStore:
         events: Sequence[bytes],
         policies: Mapping[int, bytes] = NO_POLICIES,
         dropped: Collection[int] = (),
+        meanwhile: Callable[[], None] = nothing,
     ) -> Append:
-        entry = Append(agent, expected_version, events, policies, dropped)
+        entry = Append(agent, expected_version, events, policies, dropped, meanwhile)
         self._submit(entry)
+        entry.meanwhile = nothing  # its caller goes on
         return entry
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
@@ -278,7 +281,7 @@ class SqliteStore:
         try:
             self._enter(group)
             if quickly:
-                group.is_alone = True
+                group.meanwhile = group.entries[0].meanwhile  # type: ignore[union-attr]  # an append
                 self._commit(group)
         except Exception as error:  # noqa: BLE001  # as if it had happened in the thread
             self._fail(group, error)
@@ -396,7 +399,10 @@ class SqliteStore:
         """Make what was entered last for ever. By the loop or by the thread, whichever has the group."""
         if group.record:
             began = time.perf_counter()
-            (self._log.append_alone if group.is_alone else self._log.append)(group.record)
+            if group.meanwhile is None:
+                self._log.append(group.record)
+            else:
+                self._log.append_alone(group.record, group.meanwhile)
             self._learn_usual(time.perf_counter() - began)
         else:
             self._writing.execute("COMMIT")
