@@ -8,8 +8,8 @@ OUT    ?= demo-results
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-faults test-mutations test-fuzz test-soak lte setup proto format lint types contracts generated pytest lock \
-	audit docs-check deploy-check clean
+.PHONY: help demo test test-faults test-mutations test-fuzz test-soak lte setup proto format gates lint types contracts \
+	generated pytest lock audit docs-check deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,7 +17,12 @@ help: ## List the targets
 demo: setup ## Run the service, learn through it, kill it half way, and see that nothing is lost
 	$(BIN)/safe-psrl demo --out $(OUT)
 
-test: setup lint types contracts generated pytest ## Run every check: ruff, mypy, import contracts, generated code, pytest
+test: ## Run every check: ruff, mypy, import contracts, generated code, pytest
+	@$(MAKE) --no-print-directory $(VENV)/.installed
+	@$(MAKE) --no-print-directory -j 2 setup gates
+	@$(MAKE) --no-print-directory pytest
+
+gates: lint types contracts generated
 
 FUZZ_INPUTS ?= 100000
 FUZZ_SEED   ?= 1
@@ -68,19 +73,19 @@ $(VENV)/.kernels: $(VENV)/.installed $(wildcard server/safe_psrl/*.py experiment
 	@$(BIN)/python -c 'from safe_psrl_experiments.algorithms import load_kernels; load_kernels()'
 	@touch $@
 
-format: setup ## Format the code
+format: $(VENV)/.installed ## Format the code
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-lint: setup
+lint: $(VENV)/.installed
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 
-types: setup
+types: $(VENV)/.installed
 	$(BIN)/mypy
 	MYPYPATH=examples $(BIN)/mypy examples/*.py
 
-contracts: setup
+contracts: $(VENV)/.installed
 	$(BIN)/lint-imports
 
 pytest: setup
@@ -93,12 +98,12 @@ MESSAGES = $(wildcard proto/safe_psrl_proto/v1/*.proto)
 SERVICES = proto/safe_psrl_proto/v1/admin.proto proto/safe_psrl_proto/v1/control.proto
 GENERATED ?= proto
 
-proto: setup ## Generate Python code from the .proto files
+proto: $(VENV)/.installed ## Generate Python code from the .proto files
 	@mkdir -p $(GENERATED)
 	@$(PROTOC) --python_out=$(GENERATED) --mypy_out=quiet:$(GENERATED) $(MESSAGES)
 	@$(PROTOC) --grpc_python_out=$(GENERATED) --mypy_grpc_out=quiet:$(GENERATED) $(SERVICES)
 
-generated: setup
+generated: $(VENV)/.installed
 	@rm -rf $(VENV)/generated
 	@$(MAKE) --no-print-directory proto GENERATED=$(VENV)/generated
 	@diff -r --exclude='*.proto' --exclude='__pycache__' --exclude='__init__.py' --exclude='py.typed' proto/safe_psrl_proto $(VENV)/generated/safe_psrl_proto \

@@ -19,7 +19,7 @@ from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.errors import DataLossError
 from safe_psrl_server.host import AgentHost
 from safe_psrl_server.snapshot import snapshot_of
-from safe_psrl_server.store import StoreError
+from safe_psrl_server.store import StoreError, log
 from safe_psrl_server.store.log import LOG
 from safe_psrl_server.store.sqlite import FILE, SqliteStore
 
@@ -73,6 +73,14 @@ def files_of(directory: Path) -> dict[str, bytes]:
     return {
         name: (directory / name).read_bytes().rstrip(b"\0" * (name == LOG)) for name in names if (directory / name).exists()
     }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _little_room() -> Iterator[None]:
+    """Thousands of stores are opened here, and each fills its log with zeros."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log, "ROOM", 16 * log.BLOCK)
+        yield
 
 
 @pytest.fixture(scope="module")

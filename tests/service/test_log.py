@@ -202,3 +202,25 @@ def test_a_file_that_takes_no_such_writes_is_written_as_always(log: LogFile) -> 
         pytest.skip("this system, or the file system of the tests, has no asynchronous writes")
     with Path("/dev/full").open("wb", buffering=0) as full:
         assert log._polled.write(full.fileno(), log._address, BLOCK, 0, nothing) == 0
+
+
+def test_a_context_serves_the_next_writer_unless_a_write_of_it_may_be_under_way(
+    log: LogFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose outcome the next one would take for its own."""
+    awake(log, record(1, b"", b"one"))
+    monkeypatch.setattr(polled_write, "_spare", [])
+    first = log._polled._context
+    log.close()
+    second = LogFile(tmp_path / "second.log")
+    second.clear()
+    assert second._polled._context is first
+
+    def fail(_at_least: int, _wait: object) -> bool:
+        raise OSError(errno.EIO, "nobody knows")
+
+    monkeypatch.setattr(second._polled, "_is_done", fail)
+    with pytest.raises(OSError, match="nobody knows"):
+        awake(second, record(1, b"", b"two"))
+    second.close()
+    assert polled_write._spare == []

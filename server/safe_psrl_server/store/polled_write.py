@@ -23,11 +23,15 @@ NOT_TAKEN: Final = {EAGAIN, EINVAL, ENOSYS}  # files and systems that have no su
 MOST_POLLING: Final = 0.002  # seconds: a disk that takes longer is waited for asleep
 
 
+_spare: list[ctypes.c_ulong] = []  # contexts that nobody uses: the system takes 30 ms to destroy one
+
+
 class PolledWriter:
     """One write at a time. Where the system has none such, `open` does nothing."""
 
     def __init__(self) -> None:
         self._context: ctypes.c_ulong | None = None
+        self._is_writing = False
 
     def open(self) -> None:
         if sys.platform != "linux" or platform.machine() not in NUMBERS:
@@ -39,9 +43,12 @@ class PolledWriter:
         self._requests = (ctypes.c_void_p * 1)(ctypes.addressof(self._request))
         self._event = ctypes.create_string_buffer(EVENT.size)
         self._no_time = ctypes.create_string_buffer(16)
-        context = ctypes.c_ulong(0)
-        if self._call(self._setup, 1, ctypes.byref(context)) == 0:  # forbidden in some containers
-            self._context = context
+        try:
+            self._context = _spare.pop()
+        except IndexError:
+            context = ctypes.c_ulong(0)
+            if self._call(self._setup, 1, ctypes.byref(context)) == 0:  # forbidden in some containers
+                self._context = context
 
     @property
     def is_open(self) -> bool:
@@ -57,19 +64,25 @@ class PolledWriter:
             if ctypes.get_errno() in NOT_TAKEN:
                 return 0
             raise _failure(ctypes.get_errno())
+        self._is_writing = True
         try:
             meanwhile()
         finally:  # the memory belongs to the disk until then
             self._wait()
+            self._is_writing = False
         result: int = EVENT.unpack_from(self._event)[2]
         if result < 0:
             raise _failure(-result)
         return result
 
     def close(self) -> None:
-        if self._context is not None:
+        if self._context is None:
+            return
+        if self._is_writing:  # nobody knows what became of it: that must not be told to the next one
             self._call(self._destroy, self._context)
-            self._context = None
+        else:
+            _spare.append(self._context)
+        self._context = None
 
     def _wait(self) -> None:
         latest = time.perf_counter() + MOST_POLLING
