@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar
 
 from debian import program
-from server_process import SCRIPT, START_SECONDS
+from server_process import START_SECONDS
 
 from faults.fault import STORE_FAILED, Fault
 from faults.shim import FAIL_DURABLE_WRITE, FAIL_SYNC, FAIL_WRITE, TEAR_WRITE, Shim
@@ -31,7 +31,7 @@ class Shimmed(Fault):
         super().__init__(directory, chosen)
 
     def command(self) -> Sequence[str]:
-        return self.shim.command(SCRIPT)
+        return self.shim.command(super().command())
 
 
 class FailingCalls(Shimmed):
@@ -80,6 +80,13 @@ class SyncFails(FailingCalls):
         return super().strike()
 
 
+class SyncFailsAlone(SyncFails):
+    """The writes of commits that nobody shares are asynchronous: what became of one is told when it is asked for."""
+
+    title = "fsync fails: EIO (shim), one client alone"
+    has_one_player = True
+
+
 class TornWrite(Shimmed):
     """Half of a write reaches the file, and the process is gone."""
 
@@ -95,6 +102,13 @@ class TornWrite(Shimmed):
         self.shim.lift()
         self.server.spawn()
         return struck
+
+
+class TornWriteAlone(TornWrite):
+    """Of a commit that nobody shares."""
+
+    title = "half a write, then SIGKILL (shim), one client alone"
+    has_one_player = True
 
 
 @contextmanager

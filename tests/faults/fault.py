@@ -2,6 +2,7 @@
 
 import random
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from server_process import SCRIPT, ServerProcess, wait_until
 
 from faults.load import Traffic
 
+AWAKE = (sys.executable, str(Path(__file__).parent / "awake_server.py"))
 STORE_FAILED = 74
 LEAVING_SECONDS = 60.0
 SNAPSHOT_EVENTS = 40  # few, so that streams are shortened between faults too
@@ -27,6 +29,7 @@ class Fault:
     patience: ClassVar[float] = 2.0  # of an attempt, in seconds
     uncertain: ClassVar[frozenset[str]] = frozenset()  # statuses after which nobody knows, beside the usual ones
     repeats_by_network: ClassVar[bool] = False  # so that a first attempt may be a repetition
+    has_one_player: ClassVar[bool] = False  # who is alone: nobody shares a commit, and the disk is waited for awake
     restarts_at_the_end: ClassVar[bool] = False  # what is judged is what is read back
 
     def __init__(self, directory: Path, chosen: random.Random) -> None:
@@ -36,7 +39,7 @@ class Fault:
 
     def command(self) -> Sequence[str]:
         """What stands before `serve`."""
-        return SCRIPT
+        return AWAKE if self.has_one_player else SCRIPT
 
     def start(self) -> None:
         self.server.start()

@@ -376,9 +376,9 @@ class Observer(Client):
 
 
 class Load:
-    """Four players of all kinds and an observer."""
+    """Four players of all kinds, or one alone, and an observer."""
 
-    def __init__(self, traffic: Traffic, seed: int) -> None:
+    def __init__(self, traffic: Traffic, seed: int, *, has_one_player: bool = False) -> None:
         kinds: tuple[tuple[type[Client], bool], ...] = (
             (StepClient, True),
             (TwoCallClient, False),
@@ -386,7 +386,8 @@ class Load:
             (EpisodeClient, True),
         )
         self.traffic = traffic
-        self.players = [kind(traffic, _name(kind), seed, learned=learned) for kind, learned in kinds]
+        chosen = kinds[:1] if has_one_player else kinds
+        self.players = [kind(traffic, _name(kind), seed, learned=learned) for kind, learned in chosen]
         self.agents = [player.agent for player in self.players]
         self._observer = Observer(traffic, self.agents, seed)
 

@@ -100,6 +100,18 @@ MUTATIONS: Final = (
         ],
     ),
     Mutation(
+        "an asynchronous write is not asked about",
+        "SyncFailsAlone",
+        [
+            Edit(
+                f"{SERVER}/store/polled_write.py",
+                "            self._wait()\n            self._is_writing = False\n",
+                "            self._is_writing = False\n",
+            ),
+            Edit(f"{SERVER}/store/polled_write.py", "= EVENT.unpack_from(self._event)[2]", "= size"),
+        ],
+    ),
+    Mutation(
         "commits are not flushed",
         "SyncFails",
         [Edit(f"{SERVER}/store/log.py", " | os.O_DSYNC", "")],

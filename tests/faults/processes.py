@@ -22,6 +22,13 @@ class Killed(Fault):
         return struck
 
 
+class KilledAlone(Killed):
+    """Calls that share no commit are answered while the disk's reply is waited for awake, and applied later."""
+
+    title = "SIGKILL amid the calls of one client alone"
+    has_one_player = True
+
+
 class KilledWhileStarting(Fault):
     """Killed, and killed again up to three times while it loads its code or reads its store."""
 

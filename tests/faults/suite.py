@@ -47,7 +47,8 @@ def run(kind: type[Fault], rounds: int, seed: int, directory: Path) -> Row:
     fault = kind(directory, random.Random(f"{seed} {name}"))
     with closing(fault), History(directory / "history.jsonl") as history:
         fault.start()
-        load = Load(Traffic(history, fault.targets, patience=fault.patience, uncertain=fault.uncertain), seed)
+        traffic = Traffic(history, fault.targets, patience=fault.patience, uncertain=fault.uncertain)
+        load = Load(traffic, seed, has_one_player=fault.has_one_player)
         strikes, failures = _struck(fault, load, rounds)
         verdict = Verdict()
         if not failures or _is_up(fault):
