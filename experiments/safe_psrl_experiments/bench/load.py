@@ -45,13 +45,21 @@ class Target:
             await self.admin.CreateAgent(request, timeout=DEADLINE)
 
 
+Make = Callable[[str, int], Any]  # of an agent and the number of its call: the message that is sent
+
+
 class Echo:
     """The bare echo, with the same messages."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         request = control_pb2.StepRequest
-        self.unary = channel.unary_unary(UNARY, request.SerializeToString, request.FromString)
+        self._channel = channel
+        self.unary = self.unary_of(request)
         self.stream = channel.stream_stream(STREAM, request.SerializeToString, request.FromString)
+
+    def unary_of(self, request: Any) -> Any:
+        """The call for messages of this class."""
+        return self._channel.unary_unary(UNARY, request.SerializeToString, request.FromString)
 
 
 @asynccontextmanager
@@ -76,10 +84,26 @@ async def together(players: Sequence[Awaitable[int]]) -> Turn:
 # --- the echo
 
 
-async def echo_unary(echo: Echo, clients: int, calls: int) -> Turn:
+def some_step(agent: str, number: int) -> control_pb2.StepRequest:
+    return step_request(agent, 1_000, number % HORIZON, 0)
+
+
+def some_question(agent: str, _number: int) -> control_pb2.GetActionRequest:
+    return control_pb2.GetActionRequest(agent=agent, state=0)
+
+
+def some_episode(agent: str, number: int) -> control_pb2.ReportEpisodeRequest:
+    policy = model_pb2.Policy(num_states=1, actions=[1] * HORIZON)
+    started = control_pb2.StartEpisodeResponse(episode=1_000 + number, policy=policy)
+    return _played(agent, started, _local_start(agent))
+
+
+async def echo_unary(echo: Echo, clients: int, calls: int, make: Make = some_step) -> Turn:
+    unary = echo.unary_of(type(make("", 0)))
+
     async def play(agent: str) -> int:
         for number in range(calls // clients):
-            await echo.unary(step_request(agent, 1_000, number % HORIZON, 0), timeout=DEADLINE)
+            await unary(make(agent, number), timeout=DEADLINE)
         return calls // clients
 
     return await together([play(f"agent-{number:02}") for number in range(clients)])

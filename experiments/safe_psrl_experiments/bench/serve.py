@@ -76,28 +76,55 @@ async def _bench(target: str, echo_targets: Sequence[str], rounds: int, calls: i
         streaming, players = agents[:STREAMING], agents[:PLAYERS]
         await service.create(agents)
 
-        async def rates(name: str, bar: Bar | None, measure: Callable[[], Awaitable[Turn]]) -> Result:
+        async def rates(
+            name: str,
+            bar: Bar | None,
+            measure: Callable[[], Awaitable[Turn]],
+            clients: int = IN_FLIGHT,
+            make: load.Make = load.some_step,
+        ) -> Result:
+            """Beside an echo with as many clients and messages of the same size."""
             report(name)
 
             async def turn() -> Pair:
-                limit = (await load.echo_unary(echo, IN_FLIGHT, calls)).rate
+                limit = (await load.echo_unary(echo, clients, calls, make)).rate
                 return Pair((await measure()).rate, limit)
 
-            return await _in_turns(name, turn, rounds, f"bare unary echo, {IN_FLIGHT} in flight", "1/s", bar)
+            return await _in_turns(name, turn, rounds, f"bare unary echo, {clients} in flight", "1/s", bar)
 
         report("sequential Step")
         return [
             *await _sequential(service, agents[0], echo, durable, rounds, calls // 8),
             await rates("Step, 64 in flight", (">=", 0.7), lambda: load.step_unary(service, agents, calls)),
-            await rates("StepStream, 32 agents", (">=", 2), lambda: load.step_batches(service, streaming, STREAMS, 2 * calls)),
-            await rates("StepStream, a stream an agent", None, lambda: load.step_stream(service, streaming, 2 * calls)),
-            await rates("ReportEpisode, 16 clients", (">=", 5), lambda: load.report_episodes(service, players, 4 * calls)),
+            await rates(
+                "StepStream, 32 agents",
+                (">=", 2),
+                lambda: load.step_batches(service, streaming, STREAMS, 2 * calls),
+                STREAMING,
+            ),
+            await rates(
+                "StepStream, a stream an agent", None, lambda: load.step_stream(service, streaming, 2 * calls), STREAMING
+            ),
+            await rates(
+                "ReportEpisode, 16 clients",
+                (">=", 5),
+                lambda: load.report_episodes(service, players, 4 * calls),
+                PLAYERS,
+                load.some_episode,
+            ),
             await rates(
                 "ReportEpisode on StepStream, 16 agents",
                 None,
                 lambda: load.report_batches(service, players, STREAMS, 4 * calls),
+                PLAYERS,
+                load.some_episode,
             ),
-            await rates("GetAction, 64 in flight", (">=", 0.9), lambda: load.get_action(service, agents, calls)),
+            await rates(
+                "GetAction, 64 in flight",
+                (">=", 0.9),
+                lambda: load.get_action(service, agents, calls),
+                make=load.some_question,
+            ),
             await rates("echo, set up like the service", None, lambda: load.echo_unary(polite, IN_FLIGHT, calls)),
             await _beside_a_plan(service, agents[:SMALL], rounds, 2 * calls, report),
         ]
