@@ -13,7 +13,7 @@ from typing import Final
 
 LONGEST: Final = 0.002  # seconds from one answer to the next: about twice what they take from a caller nearby
 GIVEN_AWAY: Final = 0.001  # seconds without the processor, after which another program is taken to need it
-LOOK_AGAIN: Final = 64  # calls alone after a vigil that was of no use, until the next one
+LOOK_AGAIN: Final = 16  # calls alone after a vigil that was of no use, until the next one
 
 
 class Vigil:

@@ -178,7 +178,8 @@ class LogFile:
     def _write_awake(self, meanwhile: Callable[[], None], size: int, place: int) -> None:
         assert self._file is not None  # noqa: S101  # opened by `clear`
         written = self._polled.write(self._file, self._address, size, place, meanwhile)
-        self._write(size, place, written)
+        if written < size:
+            self._write(size, place, written)
 
 
 def _records(data: bytes) -> Iterator[Record]:
