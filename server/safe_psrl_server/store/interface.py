@@ -64,7 +64,7 @@ class StoreUsage:
     free_bytes: int
 
 
-OnCommit = Callable[[float, int], None]  # told the seconds and the events of each commit, from the thread that writes
+OnCommit = Callable[[float, int], None]  # told the seconds and the events of each commit, on the loop
 
 
 def nothing() -> None:
