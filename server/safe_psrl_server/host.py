@@ -37,7 +37,7 @@ from safe_psrl_server.hosted import Hosted, HostedAgents, for_each, no_agent, re
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.planners import Planners, TimedPlan
 from safe_psrl_server.policies import concerns_policies, is_large, stored
-from safe_psrl_server.promises import Answer, Decide, Decision, Made, Promise, Promises, Reply, as_it_is, tell
+from safe_psrl_server.promises import Answer, Decide, Decided, Decision, Made, Promise, Promises, Reply, as_it_is, tell
 from safe_psrl_server.snapshot import restored, snapshot_of
 from safe_psrl_server.store import (
     NO_POLICIES,
@@ -226,11 +226,11 @@ class AgentHost:
         self._apply_answered()
         if self._store.is_shared:
             return self._promised(self._decide_shared(name, decide, may_create), answer)
-        agent = self._agents.get(name)
-        if not may_create and (agent is None or not agent.exists):
-            raise no_agent(name)
-        if agent is None:
-            agent = self._agents.add(name)
+        if self._store.is_gathering:
+            promise = self._promises.make(answer or as_it_is)
+            self._store.gather(partial(self._decide_gathered, promise, name, decide, may_create))
+            return promise.future
+        agent = self._place_for(name, may_create)
         place = agent.turns.take()
         if place is None:
             return self._decide_at_once(agent, decide, may_create, answer)
@@ -287,21 +287,21 @@ class AgentHost:
             agent = await self._agents.find(name, may_create=may_create)
         return await self._decide_in_turn(agent, agent.turns.take(), decide, may_create)
 
+    def _place_for(self, name: str, may_create: bool) -> Hosted:
+        agent = self._agents.get(name)
+        if not may_create and (agent is None or not agent.exists):
+            raise no_agent(name)
+        return agent or self._agents.add(name)
+
+    # Most calls can be decided without a task. Whoever calls these has the agent's turn, in a store that nobody else writes to.
+
     def _decide_at_once(
         self, agent: Hosted, decide: Decide[Any], may_create: bool, answer: Answer | None
     ) -> "asyncio.Future[Any]":
-        """With the agent's turn, in a store that nobody else writes to: without a task, for most calls need none."""
-        try:
-            record = agent.whole
-            decision = decide(record)
-        except BaseException:
-            agent.turns.give()
-            raise
-        may_be_large = not record.exists or record.definition.has_large_policies
-        concerned = may_be_large and isinstance(decision, tuple) and concerns_policies(decision[0])
-        if not isinstance(decision, tuple) or (concerned and any(map(is_large, decision[0]))):
-            made = Made(decision, decide)
-            return self._promised(self._decide_in_turn(agent, None, made, may_create), answer)
+        """One call by itself."""
+        record, decision = self._decided(agent, decide)
+        if not isinstance(decision, tuple):
+            return self._promised(self._decide_in_turn(agent, None, Made(decision, decide), may_create), answer)
         events, reply = decision
         told = self._promises.loop.create_future()
         prepare = partial(tell, told, answer or as_it_is, reply)
@@ -309,14 +309,7 @@ class AgentHost:
             agent.turns.give()
             prepare()
             return told
-        try:
-            payloads = [event.SerializeToString() for event in events]
-            dropped = record.forgotten_by(events) if concerned else ()
-            meanwhile = nothing if answer is None else prepare
-            appended = self._store.append(agent.name, record.version, payloads, NO_POLICIES, dropped, meanwhile)
-        except BaseException:
-            agent.turns.give()
-            raise
+        appended = self._begin_append(agent, record, events, nothing if answer is None else prepare)
         if answer is not None and isinstance(appended, Append) and appended.is_durable:
             if not told.done():
                 prepare()
@@ -326,6 +319,55 @@ class AgentHost:
         again = partial(self._decide_again, agent, decide, may_create)
         when_over(appended, partial(self._finish, agent, record, decision, promise, again))
         return promise.future
+
+    def _decide_gathered(self, promise: Promise[Any], name: str, decide: Decide[Any], may_create: bool) -> None:
+        """One of many that are decided in a row. Whatever stands in its way is told to its caller."""
+        try:
+            agent = self._place_for(name, may_create)
+            place = agent.turns.take()
+            if place is not None:
+                promise.follow(self._in_background(self._decide_in_turn(agent, place, decide, may_create)))
+                return
+            record, decision = self._decided(agent, decide)
+            if not isinstance(decision, tuple):
+                made = Made(decision, decide)
+                promise.follow(self._in_background(self._decide_in_turn(agent, None, made, may_create)))
+                return
+            events, reply = decision
+            if not events:
+                agent.turns.give()
+                promise.settle(reply, None)
+                return
+            appended = self._begin_append(agent, record, events, nothing)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the others are decided
+            promise.settle(None, error)
+            return
+        again = partial(self._decide_again, agent, decide, may_create)
+        when_over(appended, partial(self._finish, agent, record, decision, promise, again))
+
+    def _decided(self, agent: Hosted, decide: Decide[Any]) -> tuple[AgentRecord, Decided[Any]]:
+        """What is decided on the agent's record. It is waited for if it takes time: a long plan, or a large policy."""
+        try:
+            record = agent.whole
+            decision = decide(record)
+            if isinstance(decision, tuple) and _may_be_large(record) and any(map(is_large, decision[0])):
+                return record, _in_time(decision)
+        except BaseException:
+            agent.turns.give()
+            raise
+        return record, decision
+
+    def _begin_append(
+        self, agent: Hosted, record: AgentRecord, events: Sequence[events_pb2.Event], meanwhile: Callable[[], None]
+    ) -> Awaitable[int]:
+        try:
+            payloads = [event.SerializeToString() for event in events]
+            concerned = _may_be_large(record) and concerns_policies(events)
+            dropped = record.forgotten_by(events) if concerned else ()
+            return self._store.append(agent.name, record.version, payloads, NO_POLICIES, dropped, meanwhile)
+        except BaseException:
+            agent.turns.give()
+            raise
 
     def _finish(
         self,
@@ -484,6 +526,15 @@ class AgentHost:
         self._background.discard(task)
         if not task.cancelled():
             task.exception()  # seen, even if the caller has gone away
+
+
+def _may_be_large(record: AgentRecord) -> bool:
+    """Whether policies may be stored apart, or dropped there, by what is appended."""
+    return not record.exists or record.definition.has_large_policies
+
+
+async def _in_time(decision: Decision[Reply]) -> Decision[Reply]:
+    return decision
 
 
 async def _in_thread_if(large: bool, work: Callable[[], Reply]) -> Reply:

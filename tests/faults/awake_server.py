@@ -6,7 +6,7 @@ from functools import partial
 from math import inf
 
 from safe_psrl_cli.main import main
-from safe_psrl_server.store import sqlite
+from safe_psrl_server.store import gathering
 from safe_psrl_server.store.log import LogFile
 
 
@@ -15,6 +15,6 @@ def append_awake(log: LogFile, commit: bytes, meanwhile: Callable[[], None]) -> 
 
 
 if __name__ == "__main__":
-    sqlite.FAST_COMMIT = inf  # type: ignore[misc]
+    gathering.FAST_COMMIT = inf  # type: ignore[misc]
     LogFile.append_alone = append_awake  # type: ignore[method-assign]
     main()

@@ -92,10 +92,10 @@ MUTATIONS: Final = (
             ),
             Edit(
                 f"{SERVER}/store/sqlite.py",
-                "            self._fail(group, error)\n            return\n        if quickly:\n",
+                "            self._fail(group, error)\n            return\n        if by_the_loop:\n",
                 "            group.results = [error and 0 for entry in group.entries]\n"
                 '            self._writing.in_transaction and self._writing.execute("ROLLBACK")\n'
-                "        if quickly:\n",
+                "        if by_the_loop:\n",
             ),
         ],
     ),

@@ -12,7 +12,7 @@ from safe_psrl_proto.v1 import control_pb2, model_pb2
 from safe_psrl_server.control_service import step_reply
 from safe_psrl_server.errors import UnavailableError
 from safe_psrl_server.snapshot import snapshot_of
-from safe_psrl_server.store import sqlite
+from safe_psrl_server.store import gathering
 from safe_psrl_server.store.sqlite import SqliteStore
 
 MakeSpec = Callable[..., model_pb2.AgentSpec]
@@ -24,7 +24,7 @@ async def alone(
     tmp_path: Path, make_bench: Callable[..., Any], make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Any]:
     """A host whose disk is fast, and whose only caller has begun episode 1 of agent "a"."""
-    monkeypatch.setattr(sqlite, "FAST_COMMIT", inf)
+    monkeypatch.setattr(gathering, "FAST_COMMIT", inf)
     bench = await make_bench(SqliteStore(tmp_path / "data")).open()
     await bench.commands.create("a", make_spec())
     await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a", state=0))
@@ -34,7 +34,8 @@ async def alone(
 
 
 def be_alone(bench: Any) -> None:
-    bench.store._lone_commits, bench.store._usual_seconds, bench.store._was_shared = 100, 0.0, False
+    waiting = bench.store._gathering
+    waiting._lone_commits, waiting._usual_seconds, waiting._was_shared = 100, 0.0, False
 
 
 def begin(bench: Any, request: control_pb2.StepRequest) -> "asyncio.Future[control_pb2.StepResponse]":
@@ -128,7 +129,7 @@ async def test_the_loop_stays_awake_for_whoever_is_alone(alone: Any, transition:
     monkeypatch.setattr(alone.host._vigil, "answered", lambda: answered.append(1))
     await begin(alone, step(transition(0, 1, 0)))
     assert answered == [1]
-    alone.store._lone_commits = 0
+    alone.store._gathering._lone_commits = 0
     await begin(alone, step(transition(0, 1, 0), 1))
     assert answered == [1]
 
@@ -159,7 +160,7 @@ async def test_an_answer_that_cannot_be_made_is_told_and_what_it_was_of_is_store
         raise MemoryError("no room for it")
 
     for number, lone_commits in ((0, 100), (1, 0)):
-        alone.store._lone_commits = lone_commits
+        alone.store._gathering._lone_commits = lone_commits
         with pytest.raises(MemoryError, match="no room"):
             await alone.commands.begin_report(step(transition(0, 1, 0), number), wants_action=True, answer=fail)
         assert alone.host.record("a").totals.transitions == number + 1
@@ -169,7 +170,7 @@ async def test_an_answer_that_cannot_be_made_is_told_and_what_it_was_of_is_store
 @pytest.mark.parametrize("lone_commits", [100, 0])
 async def test_a_repetition_is_answered_by_the_same_means(alone: Any, transition: See, lone_commits: int) -> None:
     """Which appends nothing; and so is a call that shares its commit."""
-    alone.store._lone_commits = lone_commits
+    alone.store._gathering._lone_commits = lone_commits
     first = await begin(alone, step(transition(0, 1, 2)))
     again = await begin(alone, step(transition(0, 1, 2)))
     assert (first.duplicate, again.duplicate) == (False, True)

@@ -12,17 +12,10 @@ from typing import Any
 
 import pytest
 
-from safe_psrl_server.store import DamagedStreamError, StoredStream, StoreError, StoreFailedError, sqlite
+from safe_psrl_server.store import DamagedStreamError, StoredStream, StoreError, StoreFailedError, gathering
+from safe_psrl_server.store.gathering import LONE_COMMITS, MANY_ARRIVALS, PATIENT_PASSES, QUIET_PASSES
 from safe_psrl_server.store.schema import APPLICATION_ID, MIGRATIONS
-from safe_psrl_server.store.sqlite import (
-    FILE,
-    LONE_COMMITS,
-    MANY_ARRIVALS,
-    PATIENT_PASSES,
-    QUIET_PASSES,
-    SqliteStore,
-    _Group,
-)
+from safe_psrl_server.store.sqlite import FILE, SqliteStore, _Group
 
 
 @pytest.fixture
@@ -96,7 +89,7 @@ async def test_appends_that_wait_share_a_commit(data: SqliteStore) -> None:
 
 async def test_where_calls_come_one_by_one_a_commit_waits_longer(data: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The passes of the loop that are waited for are many after a commit to which calls came in many passes, else few."""
-    looks, look = list[int](), data._look
+    looks, look = list[int](), data._gathering._look
 
     def counted(*place: Any) -> None:
         looks[-1] += 1
@@ -112,32 +105,32 @@ async def test_where_calls_come_one_by_one_a_commit_waits_longer(data: SqliteSto
         await asyncio.gather(*waiting)
         return looks[-1]
 
-    monkeypatch.setattr(sqlite, "EMPTY_PASS", inf)  # however slow this machine is, no pass does anything
-    monkeypatch.setattr(sqlite, "MOST_DELAY", inf)
-    monkeypatch.setattr(sqlite, "FAST_COMMIT", -inf)  # however fast this disk is, nobody is committed at once
-    monkeypatch.setattr(data, "_look", counted)
+    monkeypatch.setattr(gathering, "EMPTY_PASS", inf)  # however slow this machine is, no pass does anything
+    monkeypatch.setattr(gathering, "MOST_DELAY", inf)
+    monkeypatch.setattr(gathering, "FAST_COMMIT", -inf)  # however fast this disk is, nobody is committed at once
+    monkeypatch.setattr(data._gathering, "_look", counted)
     assert await passes(1) == QUIET_PASSES
     assert await passes(1) == QUIET_PASSES
-    data._arrivals = MANY_ARRIVALS
+    data._gathering._arrivals = MANY_ARRIVALS
     assert await passes(2 * MANY_ARRIVALS) == PATIENT_PASSES
-    assert data._arrivals == 2 * MANY_ARRIVALS
+    assert data._gathering._arrivals == 2 * MANY_ARRIVALS
     assert await passes(1) == PATIENT_PASSES
     assert await passes(1) == QUIET_PASSES
 
 
 async def test_whoever_was_alone_is_not_waited_for(data: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a commit that nobody came to share some more are made at once; then it is seen whether that is still so."""
-    monkeypatch.setattr(sqlite, "EMPTY_PASS", inf)
-    waited, look = list[int](), data._look
+    monkeypatch.setattr(gathering, "EMPTY_PASS", inf)
+    waited, look = list[int](), data._gathering._look
 
     def counted(*place: Any) -> None:
         waited.append(0)
         look(*place)
 
-    monkeypatch.setattr(data, "_look", counted)
+    monkeypatch.setattr(data._gathering, "_look", counted)
     is_at_once = list[bool]()
     for version in range(LONE_COMMITS + 2):
-        data._usual_seconds = 0.0
+        data._gathering._usual_seconds = 0.0
         waited.clear()
         append = data.append("a", version, [b"x"])
         is_at_once.append(append.is_over)
@@ -153,8 +146,8 @@ async def test_a_store_that_is_closed_amid_commits_keeps_all_of_them(
     """One is under way in the thread, and another call, which would be committed at once if it were alone, waits for it."""
     await data.append("a", 0, [b"1"])
     assert (await data.load("a")).version == 1  # for which everything is filed
-    monkeypatch.setattr(sqlite, "FAST_COMMIT", inf)
-    data._lone_commits = 0  # those who come next are waited with
+    monkeypatch.setattr(gathering, "FAST_COMMIT", inf)
+    data._gathering._lone_commits = 0  # those who come next are waited with
     began, may_end, append = threading.Event(), threading.Event(), data._log.append
 
     def slow(commit: bytes) -> None:
@@ -180,16 +173,16 @@ async def test_whoever_is_not_alone_any_more_is_waited_for(
     data: SqliteStore, monkeypatch: pytest.MonkeyPatch, others: bool
 ) -> None:
     """One who comes right after a commit was there while it was made; and so were those who share one."""
-    data._usual_seconds = 0.0
+    data._gathering._usual_seconds = 0.0
     await data.append("a", 0, [b"x"])
-    assert data._lone_commits == LONE_COMMITS
+    assert data._gathering._lone_commits == LONE_COMMITS
     if others:
-        data._lone_commits = 0
+        data._gathering._lone_commits = 0
         await asyncio.gather(data.append("b", 0, [b"x"]), data.append("c", 0, [b"x"]))
-        assert data._lone_commits == 0
+        assert data._gathering._lone_commits == 0
     else:
-        data._usual_seconds = 1e-4
-        monkeypatch.setattr(data, "_last_commit", inf)  # later than any time
+        data._gathering._usual_seconds = 1e-4
+        monkeypatch.setattr(data._gathering, "_last_commit", inf)  # later than any time
         assert not data.append("a", 1, [b"x"]).is_over
 
 
@@ -221,10 +214,10 @@ async def test_a_call_that_is_alone_waits_for_a_fast_disk(
         commit(group)
 
     monkeypatch.setattr(data, "_commit", noted)
-    data._usual_seconds = usual_seconds
+    data._gathering._usual_seconds = usual_seconds
     await asyncio.gather(*(data.append(f"a{number}", 0, [b"x"]) for number in range(together)))
     assert [thread is threading.main_thread() for thread in threads] == [by_the_loop]
-    assert 0 < data._usual_seconds < inf
+    assert 0 < data._gathering._usual_seconds < inf
     assert (await data.load("a0")).version == 1
 
 
@@ -237,7 +230,7 @@ async def test_a_large_policy_is_committed_by_the_thread(data: SqliteStore, monk
         commit(group)
 
     monkeypatch.setattr(data, "_commit", noted)
-    data._usual_seconds = 0.0002
+    data._gathering._usual_seconds = 0.0002
     await data.append("a", 0, [b"x"], {1: b"policy"})
     assert threads == [data._thread]
     assert (await data.load("a")).policies == {1: b"policy"}
@@ -251,7 +244,7 @@ async def test_a_commit_that_fails_by_the_loop_stops_everything_too(
         raise OSError("the disk is gone")
 
     monkeypatch.setattr(data._witness, "note", fail)
-    data._usual_seconds = usual_seconds
+    data._gathering._usual_seconds = usual_seconds
     for agent in ("a", "b"):
         with pytest.raises(StoreFailedError, match="the disk is gone"):
             await asyncio.wait_for(data.append(agent, 0, [b"x"]), 10)

@@ -87,6 +87,11 @@ class EventStore(Protocol):
         """Done once a commit has failed."""
         ...
 
+    @property
+    def is_gathering(self) -> bool:
+        """Whether what is appended now will be committed with what others append, so that it may as well be gathered."""
+        ...
+
     async def open(self) -> None:
         """Make ready. Raises `StoreError` with what to do."""
         ...
@@ -125,6 +130,11 @@ class EventStore(Protocol):
 
         With the events come `policies`, and those of the episodes `dropped` go. If the caller is kept waiting for the disk,
         `meanwhile` may be done in that time: it must not raise, and says nothing about what becomes of the append."""
+        ...
+
+    def gather(self, work: Callable[[], None]) -> None:
+        """Have `work`, which appends something or nothing, done right before the next commit, after what was gathered already.
+        It must not raise. A store that does not gather does it at once."""
         ...
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:

@@ -31,6 +31,7 @@ class MemoryStore:
     """Gone with the process."""
 
     is_shared = False
+    is_gathering = False
 
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
@@ -86,6 +87,9 @@ class MemoryStore:
                 stream.policies.pop(episode, None)
             stream.policies.update({episode: (version, policy) for episode, policy in policies.items()})
         return version
+
+    def gather(self, work: Callable[[], None]) -> None:
+        work()
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
         stream = self._streams[agent]

@@ -62,6 +62,7 @@ class PostgresStore:
     """All agents in the database at `address`, which other replicas may use at the same time."""
 
     is_shared = True
+    is_gathering = False
 
     def __init__(self, address: str, on_commit: OnCommit = lambda _seconds, _events: None) -> None:
         self._shown = shown_address(address)
@@ -142,6 +143,9 @@ class PostgresStore:
         self._waiting.append(_Entry(agent, expected_version, events, policies, dropped, future))
         self._wake.set()
         return await future
+
+    def gather(self, work: Callable[[], None]) -> None:
+        work()
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
         await self._transaction(lambda db: streams.save_snapshot(db, agent, version, snapshot))

@@ -7,7 +7,6 @@ fails stops everything, because nobody can say what became of it.
 """
 
 import asyncio
-import os
 import shutil
 import sqlite3
 import threading
@@ -23,6 +22,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from safe_psrl_server.store import sqlite_streams
 from safe_psrl_server.store.appends import Append
 from safe_psrl_server.store.chain import BEGINNING, Link, next_link, transplanted
+from safe_psrl_server.store.gathering import Gathering
 from safe_psrl_server.store.interface import (
     NO_POLICIES,
     DamagedStreamError,
@@ -42,15 +42,6 @@ from safe_psrl_server.store.schema import migrate
 from safe_psrl_server.store.witness import CommitWitness
 
 FILE: Final = "safe-psrl.db"
-MAX_GROUP: Final = 1024
-EMPTY_PASS: Final = 30e-6  # seconds: a pass of the loop that took longer has done something
-QUIET_PASSES: Final = 3  # of them before a commit; what a call needs takes several passes
-PATIENT_PASSES: Final = 12  # the same where many call
-MANY_ARRIVALS: Final = 4  # passes in which calls came to the last commit
-FAST_COMMIT: Final = 0.001  # seconds: if a disk usually takes no longer, a call that is alone waits for it without a thread
-LONE_COMMITS: Final = 16  # that are made at once after one that nobody came to share; then it is seen whether that is still so
-REMEMBERED: Final = 0.1  # how much the latest commit counts in what is usual
-MOST_DELAY: Final = 0.002  # seconds that a commit waits for others to join it: where many call, it is made while more come
 UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from messages that quote damaged bytes
 Result = TypeVar("Result")
 Work = Callable[[sqlite3.Connection], object]  # runs inside the group's transaction
@@ -95,15 +86,9 @@ class SqliteStore:
         self._witness = CommitWitness(directory / "commits")
         self._log = LogFile(directory / LOG)
         self._queue: SimpleQueue[_Group | None] = SimpleQueue()
-        self._waiting: list[_Entry] = []  # for the next commit
-        self._is_busy = False  # a commit is under way, or about to be
+        self._gathering: Gathering[_Entry] = Gathering(self._hand_over, _is_for_the_log)
         self._thread: threading.Thread | None = None
         self._reader = ThreadPoolExecutor(1, "store-reader")
-        self._arrivals = 0  # passes in which somebody came to wait for the next commit
-        self._lone_commits = 0  # that may be made at once
-        self._was_shared = False  # the last commit
-        self._last_commit = 0.0  # when it was over
-        self._usual_seconds = float("inf")  # that a commit to the log takes
         self._is_filed = True  # all that was committed: what is entered since cannot be read yet
         self._heads: dict[str, Link] = {}  # of whoever enters: version and link of each stream
 
@@ -113,6 +98,7 @@ class SqliteStore:
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._gathering.open(self._loop)
         self._failure: asyncio.Future[StoreFailedError] = self._loop.create_future()
         try:
             with ExitStack() as undo:
@@ -203,8 +189,8 @@ class SqliteStore:
 
     async def close(self) -> None:
         if self._thread is not None:
-            if self._is_busy or not self._is_filed:
-                with suppress(StoreFailedError):  # whoever waits for the failure hears of it there
+            with suppress(StoreFailedError):  # whoever waits for the failure hears of it there
+                while self._gathering.is_busy or not self._is_filed:
                     await self._other(_nothing)  # comes after whatever waits, and everything is filed then
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
@@ -228,93 +214,51 @@ class SqliteStore:
 
     # --- group commit: entries wait on the loop, are committed there or in a thread, and are answered on the loop
 
+    @property
+    def is_gathering(self) -> bool:
+        return self._gathering.is_wanted
+
+    def gather(self, work: Callable[[], None]) -> None:
+        if self._failure.done():
+            work()
+        else:
+            self._gathering.gather(work)
+
     def _submit(self, entry: _Entry) -> None:
         if self._failure.done():
             _resolve([entry], [self._failure.result()])
+        else:
+            self._gathering.add(entry)
+
+    def _hand_over(self, entries: list[_Entry], by_the_loop: bool) -> None:
+        group = _Group(entries)
+        if not all(map(_is_for_the_log, entries)):
+            self._queue.put(group)
             return
-        self._waiting.append(entry)
-        if self._is_busy:
-            return
-        self._is_busy = True
-        if self._lone_commits and self._is_alone() and self._is_quick(self._waiting):
-            self._lone_commits -= 1
-            self._commit_appends(quickly=True)
-        else:
-            self._await_quiet()
-
-    def _is_alone(self) -> bool:
-        """Whether nobody came to share the last commits, nor was there already while the last one was made."""
-        return time.perf_counter() - self._last_commit > self._usual_seconds
-
-    def _await_quiet(self) -> None:
-        """Commit as soon as the loop has nothing else to do: until then more may come to share the commit.
-
-        A caller waits for a few empty passes of the loop. Where calls came one by one to the last commit, more passes are
-        waited for: the next caller is about to come. Those of one message come at once. Whoever was alone is taken to be so
-        for some commits more, which are not waited with at all.
-        """
-        now = time.perf_counter()
-        enough = PATIENT_PASSES if self._arrivals >= MANY_ARRIVALS else QUIET_PASSES
-        self._arrivals = 0
-        self._loop.call_soon(self._look, now, now + MOST_DELAY, enough, enough, 0)
-
-    def _look(self, before: float, latest: float, enough: int, quiet: int, known: int) -> None:
-        """A pass of the loop that began at `before`, with `known` waiting, is over; `quiet` empty ones are waited for still."""
-        os.sched_yield()  # to the threads that bring calls
-        now, waiting = time.perf_counter(), len(self._waiting)
-        self._arrivals += waiting > known
-        quiet = quiet - 1 if now - before < EMPTY_PASS else enough
-        if quiet and now < latest and waiting < MAX_GROUP:
-            self._loop.call_soon(self._look, now, latest, enough, quiet, waiting)
-        else:
-            self._lone_commits = LONE_COMMITS if waiting == 1 and not self._was_shared else 0
-            self._hand_over()
-
-    def _hand_over(self) -> None:
-        if all(map(_is_for_the_log, self._waiting)):
-            self._commit_appends(quickly=self._is_quick(self._waiting))
-        else:
-            self._queue.put(self._next_group())
-
-    def _commit_appends(self, *, quickly: bool) -> None:
-        group = self._next_group()
         try:
             self._enter(group)
-            if quickly:
-                group.meanwhile = group.entries[0].meanwhile  # type: ignore[union-attr]  # an append
+            if by_the_loop:
+                group.meanwhile = entries[0].meanwhile  # type: ignore[union-attr]  # an append
                 self._commit(group)
         except Exception as error:  # noqa: BLE001  # as if it had happened in the thread
             self._fail(group, error)
             return
-        if quickly:
+        if by_the_loop:
             self._committed(group)
         else:
             self._queue.put(group)
 
-    def _next_group(self) -> "_Group":
-        entries, self._waiting = self._waiting, []
-        return _Group(entries)
-
-    def _is_quick(self, entries: Sequence[_Entry]) -> bool:
-        """One call, in which somebody waits, nobody shared the last commit, and the disk is fast: the loop itself commits."""
-        is_lone = len(entries) == 1 and not self._was_shared
-        return is_lone and self._usual_seconds <= FAST_COMMIT and _is_for_the_log(entries[0])
-
     def _committed(self, group: "_Group") -> None:
-        self._is_filed, self._was_shared = group.is_filed, len(group.entries) > 1
+        self._is_filed = group.is_filed
         _resolve(group.entries, group.results)
         self._on_commit(group.seconds, group.events)
         if group.is_long:
             self._file_soon()
-        self._is_busy = bool(self._waiting)
-        if self._waiting:
-            self._await_quiet()
+        self._gathering.over(len(group.entries))
 
     def _file_soon(self) -> None:
         """With the next commit, by the thread: other work than appends is always done by it, and after the journal is filed."""
-        future: asyncio.Future[Any] = self._loop.create_future()
-        future.add_done_callback(lambda done: done.exception())  # seen: if it fails, everything does
-        self._waiting.append(_Other(_nothing, 0, future))
+        self._other(_nothing).add_done_callback(lambda done: done.exception())  # seen: if it fails, everything does
 
     def _refuse_loss(self) -> None:
         """Compare with the witness before a byte is changed: a connection that may write drops a log that it cannot read."""
@@ -397,23 +341,21 @@ class SqliteStore:
 
     def _commit(self, group: "_Group") -> None:
         """Make what was entered last for ever. By the loop or by the thread, whichever has the group."""
+        took: float | None
         if group.record:
             began = time.perf_counter()
             if group.meanwhile is None:
                 self._log.append(group.record)
             else:
                 self._log.append_alone(group.record, group.meanwhile)
-            self._learn_usual(time.perf_counter() - began)
+            took = time.perf_counter() - began
         else:
             self._writing.execute("COMMIT")
             self._log.restart()
+            took = None  # says nothing about commits to the log
         self._witness.note(group.number)
-        self._last_commit = time.perf_counter()
-        group.seconds = self._last_commit - group.began
-
-    def _learn_usual(self, seconds: float) -> None:
-        known = self._usual_seconds if self._usual_seconds < float("inf") else seconds
-        self._usual_seconds = known + REMEMBERED * (seconds - known)
+        self._gathering.took(took)
+        group.seconds = time.perf_counter() - group.began
 
     def _enter(self, group: "_Group") -> None:
         """Make the record of a group of appends. Results are told after the commit; conflicts are results too.
@@ -475,7 +417,7 @@ class SqliteStore:
         failure = StoreFailedError(f"a commit to {self._directory} failed: {error}")
         if not self._failure.done():
             self._failure.set_result(failure)
-        entries, self._waiting = group.entries + self._waiting, []
+        entries = group.entries + self._gathering.give_up()
         _resolve(entries, [failure] * len(entries))
 
 
