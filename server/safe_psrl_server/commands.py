@@ -16,9 +16,9 @@ from safe_psrl_server.agent_record import AgentRecord, Episode
 from safe_psrl_server.conversion import cmdp_to_message, completed, definition_of
 from safe_psrl_server.decisions import Acted, Reported
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
-from safe_psrl_server.host import PLANNED_BY, AgentHost, Told
+from safe_psrl_server.host import PLANNED_BY, AgentHost
 from safe_psrl_server.planners import TimedPlan
-from safe_psrl_server.promises import Decided, Decision, as_it_is
+from safe_psrl_server.promises import Decided, Decision, Told, as_it_is
 from safe_psrl_server.snapshot import refuse_nonsense
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")

@@ -13,6 +13,7 @@ MOST_LATE = 1.0  # seconds that a caller may be told later than they should be
 LATE = 0.1  # or this part of the time
 
 Reply = TypeVar("Reply")
+Told = TypeVar("Told")
 Answer = Callable[[Any], Any]  # makes what a caller is told of a reply
 Decision = tuple[Sequence[events_pb2.Event], Reply]  # what is appended, and what the caller is told once it is durable
 Decided = Decision[Reply] | Awaitable[Decision[Reply]]

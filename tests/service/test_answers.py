@@ -126,7 +126,7 @@ async def test_the_loop_stays_awake_for_whoever_is_alone(alone: Any, transition:
     """And not for calls that share their commits."""
     answered = list[int]()
     alone.host.keep_vigils()
-    monkeypatch.setattr(alone.host._vigil, "answered", lambda: answered.append(1))
+    monkeypatch.setattr(alone.host._transactions.vigil, "answered", lambda: answered.append(1))
     await begin(alone, step(transition(0, 1, 0)))
     assert answered == [1]
     alone.store._gathering._lone_commits = 0

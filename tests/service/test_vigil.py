@@ -103,10 +103,10 @@ async def test_a_service_of_its_own_process_keeps_vigils(monkeypatch: pytest.Mon
     monkeypatch.setattr(server, "until", lambda _stopping: asyncio.sleep(0))
     monkeypatch.setattr(gc, "freeze", lambda: None)
     await server.run()
-    assert server.host._vigil is not None
+    assert server.host._transactions.vigil is not None
 
 
 def test_one_inside_another_program_does_not() -> None:
     """Which has other work for the processor and the interpreter."""
     with EmbeddedServer() as server:
-        assert server._server.host._vigil is None
+        assert server._server.host._transactions.vigil is None
