@@ -1,8 +1,12 @@
-"""Tables of results in a Markdown page: `<!-- bench NAME begin -->` ... `<!-- bench NAME end -->` around each."""
+"""Tables of results in a Markdown page: `<!-- bench NAME begin -->` ... `<!-- bench NAME end -->` around each.
+
+That of several runs has `bench NAME runs` instead.
+"""
 
 import datetime as dt
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,12 +26,28 @@ def machine() -> str:
 
 def fill_page(page: str, name: str, document: dict[str, Any]) -> str:
     """`page` with the table of `name` made anew. Raises ValueError if the page has no place for it."""
-    begin, end = f"<!-- bench {name} begin -->", f"<!-- bench {name} end -->"
+    return _between(page, f"bench {name}", _table(document))
+
+
+def fill_runs(page: str, name: str, documents: Sequence[dict[str, Any]]) -> str:
+    """The same with the ratios of several runs that have the same bars, a row each."""
+    barred = [[result for result in document["results"] if result["bar"] is not None] for document in documents]
+    headings = [f"{result['name']} ({result['bar']})" for result in barred[0]]
+    if any([f"{result['name']} ({result['bar']})" for result in results] != headings for results in barred):
+        raise ValueError("has runs of other figures than the first one's")
+    head = f"| run | {' | '.join(headings)} |\n|---:|{'---:|' * len(headings)}\n"
+    cells = [[f"{result['ratio']:.2f}" if result["ok"] else f"**{result['ratio']:.2f}**" for result in run] for run in barred]
+    rows = "".join(f"| {number} | {' | '.join(run)} |\n" for number, run in enumerate(cells, 1))
+    return _between(page, f"bench {name} runs", f"{documents[-1]['machine']}.\n\n{head}{rows}")
+
+
+def _between(page: str, mark: str, text: str) -> str:
+    begin, end = f"<!-- {mark} begin -->", f"<!-- {mark} end -->"
     before, found, rest = page.partition(begin)
     _, closed, after = rest.partition(end)
     if not (found and closed):
         raise ValueError(f"has no lines {begin} and {end}")
-    return f"{before}{begin}\n{_table(document)}{end}{after}"
+    return f"{before}{begin}\n{text}{end}{after}"
 
 
 def _table(document: dict[str, Any]) -> str:
