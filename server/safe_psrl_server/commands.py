@@ -43,7 +43,8 @@ class AgentCommands:
 
     # --- data plane
 
-    # What `begin_...` gives is decided on already, after everything that was begun before, or refused; it can be waited for.
+    # What `begin_...` gives can be waited for. It is decided after everything that was begun before: already, or right before
+    # its commit. If it is refused, that is raised at once, or when it is waited for.
 
     async def start_episode(self, request: control_pb2.StartEpisodeRequest) -> events_pb2.EpisodeStarted:
         return await self.begin_start(request)

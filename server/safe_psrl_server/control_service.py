@@ -20,12 +20,12 @@ from safe_psrl_server.status import DRAINING
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 
 
-AT_ONCE = 64  # calls of a batch that are decided without a look at others
+AT_ONCE = 64  # calls of a batch that are taken in without a look at others
 CALLS_OF_AGENTS = {"step", "start_episode", "report_episode"}
 
 
 class _Pending(NamedTuple):
-    """A call of a stream that was decided on, and what will come of it; or why it was refused."""
+    """A call of a stream that was taken in, and what will come of it; or why it was refused."""
 
     request: control_pb2.StepStreamRequest
     call: str | None  # which one it is
@@ -83,7 +83,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     async def StepStream(
         self, request_iterator: AsyncIterator[control_pb2.StepStreamRequest], context: Context
     ) -> AsyncIterator[control_pb2.StepStreamResponse]:
-        """Replies come in the order of the requests. A message is decided when it comes, so the order of an agent is kept.
+        """Replies come in the order of the requests. A message is taken in when it comes, so the order of an agent is kept.
 
         Whoever does not read the replies is not listened to any more once so many calls wait for that.
         """
@@ -166,7 +166,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             write_start(reported.next, request.next, reply.next)
 
     async def _begin(self, request: control_pb2.StepStreamRequest) -> _Pending | _Batch:
-        """Decide on a message of a stream; `_finish` waits until that is durable."""
+        """Take in a message of a stream; `_finish` waits until that is durable."""
         if not request.HasField("batch"):
             return self._begin_call(request)
         calls = request.batch.calls
