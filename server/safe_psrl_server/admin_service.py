@@ -15,12 +15,11 @@ from safe_psrl_server.conversion import pack
 from safe_psrl_server.decisions import find_episode
 from safe_psrl_server.errors import InvalidArgumentError, NotFoundError, ServiceError
 from safe_psrl_server.host import AgentHost
-from safe_psrl_server.refusals import Refusals
+from safe_psrl_server.rpc.errors import DRAINING, Refusals
 from safe_psrl_server.security.agent_quota import check_room
 from safe_psrl_server.security.caller import caller
 from safe_psrl_server.security.roles import Role
 from safe_psrl_server.snapshot import snapshot_of
-from safe_psrl_server.status import DRAINING
 from safe_psrl_server.statuses import record_status, status_of
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 from safe_psrl_proto.v1 import control_pb2, control_pb2_grpc, events_pb2
 from safe_psrl_server import decisions
 from safe_psrl_server.agent_record import AgentRecord
-from safe_psrl_server.batches import MOST_CALLS, calls_in
 from safe_psrl_server.commands import AgentCommands, ReportedEpisode
 from safe_psrl_server.decisions import Reported
 from safe_psrl_server.errors import InvalidArgumentError, ServiceError
-from safe_psrl_server.refusals import Refusals
+from safe_psrl_server.rpc.errors import DRAINING, Refusals
+from safe_psrl_server.rpc.middleware import MOST_CALLS, calls_in
 from safe_psrl_server.security.caller import caller
 from safe_psrl_server.security.roles import Role
-from safe_psrl_server.status import DRAINING
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 

@@ -24,14 +24,14 @@ from safe_psrl_server.config import ConfigError, DeclaredAgent, ServerConfig
 from safe_psrl_server.control_service import ControlService
 from safe_psrl_server.conversion import cmdp_to_message
 from safe_psrl_server.errors import DataLossError, ServiceError
-from safe_psrl_server.health_service import HealthService
 from safe_psrl_server.host import AgentHost
-from safe_psrl_server.http import HttpEndpoint
-from safe_psrl_server.interception import WrappedHandlers
 from safe_psrl_server.metrics.calls import CallCounter
+from safe_psrl_server.metrics.http import HttpEndpoint
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.metrics.page import MetricsPage
-from safe_psrl_server.refusals import Refusals
+from safe_psrl_server.rpc.errors import Refusals
+from safe_psrl_server.rpc.health import HealthService
+from safe_psrl_server.rpc.middleware import WrappedHandlers
 from safe_psrl_server.scheduling import wake_without_interrupting
 from safe_psrl_server.security.addresses import is_local
 from safe_psrl_server.security.authentication import Authentication, may_scrape

@@ -9,7 +9,7 @@ from markdown import ROOT, anchors
 from safe_psrl_client.conformance import CHAPTERS
 from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_server import errors
-from safe_psrl_server.status import CODES
+from safe_psrl_server.rpc.errors import CODES
 
 PAGE = ROOT / "docs" / "protocol.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 import pytest
 
-from safe_psrl_server import commands, interception
+from safe_psrl_server import commands
 from safe_psrl_server.commands import AgentCommands, ReportedEpisode
 from safe_psrl_server.control_service import ControlService
 from safe_psrl_server.errors import ServiceError
+from safe_psrl_server.rpc import middleware
 from safe_psrl_server.security import guard
 
 Mistake = Callable[[pytest.MonkeyPatch], None]
@@ -64,7 +65,7 @@ def gullible(patch: pytest.MonkeyPatch) -> None:
 def unread(patch: pytest.MonkeyPatch) -> None:
     """Bytes that are no message are left to gRPC."""
     patch.setattr(guard, "tolerant", lambda deserialize: deserialize)
-    assert interception.tolerant is not guard.tolerant
+    assert middleware.tolerant is not guard.tolerant
 
 
 def asleep(patch: pytest.MonkeyPatch) -> None:

@@ -24,11 +24,11 @@ from safe_psrl_server.agent_record import AgentRecord
 from safe_psrl_server.config import load_config
 from safe_psrl_server.conversion import cmdp_to_message
 from safe_psrl_server.errors import ServiceError
+from safe_psrl_server.rpc.errors import DETAILS_KEY
 from safe_psrl_server.security.roles import Role
 from safe_psrl_server.security.token_file import create_token
 from safe_psrl_server.server import Server
 from safe_psrl_server.snapshot import snapshot_of
-from safe_psrl_server.status import DETAILS_KEY
 
 CALL_SECONDS: Final = 60.0  # longer than any answer may take
 BYSTANDERS: Final = 3

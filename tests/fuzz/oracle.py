@@ -8,7 +8,7 @@ from ground import OK, Answer, Ground, decoded
 from inputs import READING, Input
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
-from safe_psrl_server.status import CODES
+from safe_psrl_server.rpc.errors import CODES
 
 # Nothing is damaged and the server is up: what would say otherwise is a finding, as are INTERNAL and UNKNOWN.
 DOCUMENTED: Final = set(CODES.values()) - {grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNAVAILABLE}

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from safe_psrl_server.interception import Behaviour, Context, Handler, Wrapper, rebuilt
+from safe_psrl_server.rpc.middleware import Behaviour, Context, Handler, Wrapper, rebuilt
 
 LABELS: Final = ("grpc_type", "grpc_service", "grpc_method")
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Self
 
-from safe_psrl_server.batches import calls_in
 from safe_psrl_server.errors import InvalidArgumentError, PermissionDeniedError, ServiceError, UnavailableError
-from safe_psrl_server.interception import Behaviour, Context, Handler, Malformed, Wrapper, rebuilt, tolerant
-from safe_psrl_server.refusals import Refusals
+from safe_psrl_server.rpc.errors import Refusals
+from safe_psrl_server.rpc.middleware import Behaviour, Context, Handler, Malformed, Wrapper, calls_in, rebuilt, tolerant
 from safe_psrl_server.security.authentication import Authentication
 from safe_psrl_server.security.caller import Caller, call_for, require
 from safe_psrl_server.security.identities import Identity

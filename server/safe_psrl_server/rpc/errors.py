@@ -1,9 +1,10 @@
 """From exceptions to gRPC statuses: the one table, and the details that go with a status."""
 
 from collections.abc import Mapping
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import grpc
+import structlog
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
@@ -22,6 +23,10 @@ from safe_psrl_server.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from safe_psrl_server.metrics.meter import Meter
+
+Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
+log = structlog.get_logger()
 
 DOMAIN: Final = "safe_psrl"
 DETAILS_KEY: Final = "grpc-status-details-bin"
@@ -75,6 +80,27 @@ async def abort(context: "grpc.aio.ServicerContext[object, object]", error: Serv
     trailer = ((DETAILS_KEY, rich_status(error).SerializeToString()),)
     await context.abort(code_of(error), _short(str(error)), trailer)
     raise AssertionError("abort returns to nobody")
+
+
+class Refusals:
+    """Where every error of a command leaves the server. `agent` is the one that was asked for, if any."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    async def abort(self, context: Context, error: ServiceError, agent: str = "") -> NoReturn:
+        """End the call with `error`. Raises, so that nothing after it runs."""
+        self._note(error, agent)
+        await abort(context, error)
+
+    def message_status(self, error: ServiceError, agent: str) -> control_pb2.CallStatus:
+        """For one message of a stream."""
+        self._note(error, agent)
+        return call_status(error)
+
+    def _note(self, error: ServiceError, agent: str) -> None:
+        self._meter.refused(error.reason, agent)
+        log.debug("refused", agent=agent, reason=error.reason, error=str(error))
 
 
 def _packed(message: "error_details_pb2.ErrorInfo | error_details_pb2.BadRequest | error_details_pb2.RetryInfo") -> any_pb2.Any:

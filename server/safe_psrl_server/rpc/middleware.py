@@ -5,15 +5,18 @@ gRPC's own interceptors are asked anew at every call, which costs a tenth of it.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import grpc
+
+from safe_psrl_proto.v1 import control_pb2
 
 Behaviour = Any  # what a handler calls: a coroutine function, or an async generator function if it streams its replies
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 Handler = Any  # grpc.RpcMethodHandler, whose attributes the stubs leave out
 Wrap = Callable[[Behaviour], Behaviour]
 Deserializer = Callable[[bytes], Any]
+MOST_CALLS: Final = 1024  # of a batch
 
 
 @dataclass(frozen=True)
@@ -91,3 +94,14 @@ def rebuilt(handler: Handler, single: Wrap, streamed: Wrap, deserialize: Deseria
     }[handler.request_streaming, handler.response_streaming]
     behaviour = (streamed if handler.response_streaming else single)(inner)
     return make(behaviour, deserialize or handler.request_deserializer, handler.response_serializer)
+
+
+def calls_in(request: Any) -> int:
+    """What a message counts for: a batch for what it holds, anything else for one.
+
+    A batch that is too long is refused, however long it is, so it counts as the longest one that is not: counting takes
+    time, and a message has room for millions of empty calls.
+    """
+    if not isinstance(request, control_pb2.StepStreamRequest):
+        return 1
+    return min(max(len(request.batch.calls), 1), MOST_CALLS)

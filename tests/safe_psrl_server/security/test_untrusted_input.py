@@ -19,7 +19,7 @@ from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2, model_pb2
 from safe_psrl_server import conversion, errors
 from safe_psrl_server.embedded import EmbeddedServer
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MOST = 1_000_000  # table entries
 LITTLE = 8 * 2**20  # bytes, a tenth of what a table of so many entries would take
 

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from safe_psrl.version import __version__
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.embedded import EmbeddedServer
-from safe_psrl_server.http import HttpEndpoint
 from safe_psrl_server.metrics import agents
+from safe_psrl_server.metrics.http import HttpEndpoint
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 MakeWire = Callable[..., Any]

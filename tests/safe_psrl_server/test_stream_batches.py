@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
-from safe_psrl_server.batches import MOST_CALLS, calls_in
 from safe_psrl_server.control_service import ControlService
+from safe_psrl_server.rpc.middleware import MOST_CALLS, calls_in
 from safe_psrl_server.store.memory import MemoryStore
 
 HORIZON = 3

@@ -11,7 +11,7 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-sys.path.insert(1, str(Path(__file__).parents[1] / "system"))  # for what all tests share
+sys.path.insert(1, str(Path(__file__).parents[2] / "system"))  # for what all tests share
 
 from debian import program
 

@@ -9,8 +9,8 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from safe_psrl_server.interception import WrappedHandlers, Wrapper
 from safe_psrl_server.metrics.calls import CallCounter
+from safe_psrl_server.rpc.middleware import WrappedHandlers, Wrapper
 
 
 class Echo(grpc.GenericRpcHandler):

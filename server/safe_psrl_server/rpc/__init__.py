@@ -1,0 +1,1 @@
+"""The gRPC services: decode, call, encode."""
