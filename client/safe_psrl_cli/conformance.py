@@ -11,7 +11,7 @@ from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, Target, leave
 from safe_psrl_cli.credentials import client_credentials
 
 if TYPE_CHECKING:
-    from safe_psrl_client.conformance import Check, Verdict
+    from safe_psrl_conformance import Check, Verdict
 
 BROKEN = 1
 
@@ -38,7 +38,7 @@ def conformance(
 
     Example: safe-psrl conformance --target 127.0.0.1:50551
     """
-    from safe_psrl_client.conformance import CHAPTERS, Wire, run, selected  # noqa: PLC0415
+    from safe_psrl_conformance import CHAPTERS, Wire, run, selected  # noqa: PLC0415
 
     for chapter in only or ():
         if chapter not in CHAPTERS:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from markdown import ROOT, anchors
 
-from safe_psrl_client.conformance import CHAPTERS
+from safe_psrl_conformance import CHAPTERS
 from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_server import errors
 from safe_psrl_server.rpc.errors import CODES

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "system")]
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "system")]
 
-from faults.catalogue import FAULTS  # noqa: E402
-from faults.mutations import MUTATIONS  # noqa: E402
+from faults.catalogue import FAULTS
+from faults.mutations import MUTATIONS
 
 BEGIN, END = "<!-- {} begin -->", "<!-- {} end -->"
 FAULT_HEAD: Final = (

@@ -13,7 +13,7 @@ from careless_proxy import Proxy
 from front import Front
 from server_process import SCRIPT, ServerProcess, wait_until
 
-from safe_psrl_client.conformance import CHECKS, Wire, run, selected
+from safe_psrl_conformance import CHECKS, Wire, run, selected
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server import commands, control_service, decisions
 from safe_psrl_server.embedded import EmbeddedServer

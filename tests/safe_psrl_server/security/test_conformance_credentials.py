@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from safe_psrl_client import PermissionDeniedError, UnauthenticatedError
-from safe_psrl_client.conformance import Wire, run, selected
+from safe_psrl_conformance import Wire, run, selected
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.security.roles import Role
 from safe_psrl_server.security.token_file import create_token

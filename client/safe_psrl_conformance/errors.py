@@ -1,0 +1,71 @@
+"""Refusals say what is wrong, to people and to programs."""
+
+from safe_psrl_client.errors import DOMAIN
+from safe_psrl_conformance.check import check, require, same
+from safe_psrl_conformance.problem import agent_spec, seen
+from safe_psrl_conformance.wire import Wire
+from safe_psrl_proto.v1 import admin_pb2
+
+
+@check("a refusal carries google.rpc.ErrorInfo with the domain, a reason, and metadata")
+def details(wire: Wire) -> None:
+    name = wire.new_name()
+    found = wire.refused(lambda: wire.act(name, 0), "NOT_FOUND", "AGENT_NOT_FOUND")
+    same("the domain", found.domain, DOMAIN)
+    same("metadata `agent`", found.metadata.get("agent"), name)
+    require(bool(found.message), "there is no message for people")
+
+
+@check("INVALID_ARGUMENT names the field in google.rpc.BadRequest and in the metadata, and changes nothing")
+def fields_are_named(wire: Wire) -> None:
+    name = wire.create()
+    wire.start(name, request_id="a")
+    mistakes = {
+        "transition.state": seen(state=-1),
+        "transition.action": seen(action=9),
+        "transition.next_state": seen(next_state=4),
+        "transition.reward": seen(reward=1.5),
+        "transition.costs": seen(costs=[0.5]),
+        "transition.costs[1]": seen(costs=[0.5, float("nan")]),
+    }
+    for field, transition in mistakes.items():
+        call = lambda transition=transition: wire.report(name, transition, episode=1, step=0)  # noqa: E731  # made by others
+        found = wire.refused_unchanged(name, call, "INVALID_ARGUMENT", "INVALID_ARGUMENT")
+        same("the field of BadRequest", found.fields, [field])
+        same("metadata `field`", found.metadata.get("field"), field)
+
+
+@check("unavailable actions, impossible next states and impossible first states have reasons of their own")
+def impossible_steps(wire: Wire) -> None:
+    name = wire.create()
+    wire.start(name, request_id="a")
+    for transition, reason in (
+        (seen(action=2), "ACTION_UNAVAILABLE"),
+        (seen(1, 1, 3), "OUTSIDE_SUPPORT"),
+        (seen(2, 0, 0), "NOT_AN_INITIAL_STATE"),
+    ):
+        call = lambda transition=transition: wire.report(name, transition, episode=1, step=0)  # noqa: E731  # made by others
+        wire.refused_unchanged(name, call, "INVALID_ARGUMENT", reason)
+
+
+@check("a definition that cannot be is refused by its field, and no agent is made")
+def bad_definition(wire: Wire) -> None:
+    name, spec = wire.new_name(), agent_spec()
+    spec.cmdp.constraints[0].cost_budget = -1
+    request = admin_pb2.CreateAgentRequest(agent=name, spec=spec)
+    found = wire.refused(lambda: wire.call(wire.admin.CreateAgent, request), "INVALID_ARGUMENT", "INVALID_ARGUMENT")
+    require(any("cost_budget" in field for field in found.fields), f"the fields named are {found.fields}")
+    wire.refused(lambda: wire.status(name), "NOT_FOUND", "AGENT_NOT_FOUND")
+
+
+@check("episodes that never were are EPISODE_NOT_FOUND; reports while none is open are NO_EPISODE")
+def missing_episodes(wire: Wire) -> None:
+    name = wire.create()
+    wire.refused(lambda: wire.report(name, seen(), episode=5, step=0), "NOT_FOUND", "EPISODE_NOT_FOUND")
+    wire.refused(lambda: wire.report(name, seen()), "FAILED_PRECONDITION", "NO_EPISODE")
+
+
+@check("long nonsense is refused like short: the status arrives whole")
+def long_nonsense(wire: Wire) -> None:
+    found = wire.refused(lambda: wire.act(wire.prefix + "x" * 20_000, 0), "NOT_FOUND", "AGENT_NOT_FOUND")
+    require(len(found.message) < 4_000, f"the message has {len(found.message)} characters")

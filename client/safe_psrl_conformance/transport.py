@@ -1,0 +1,75 @@
+"""Below the calls: health, reflection, bytes that are no message, methods that are not there.
+
+Health and reflection are spoken in bytes, for their packages are no part of the light client.
+"""
+
+from typing import Final
+
+import grpc
+
+from safe_psrl_conformance.check import SkippedError, check, require, same
+from safe_psrl_conformance.wire import Wire
+
+CONTROL: Final = "/safe_psrl.v1.ControlService"
+SERVICES: Final = ("safe_psrl.v1.ControlService", "safe_psrl.v1.AdminService")
+HEALTH: Final = "/grpc.health.v1.Health/Check"
+REFLECTION: Final = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+SERVING: Final = b"\x08\x01"  # field 1, a number: 1
+NO_MESSAGE: Final = b"\xff\xff\xff"  # a field's number that does not end
+
+
+@check("grpc.health.v1 says SERVING for the server and both services, and NOT_FOUND for others")
+def health(wire: Wire) -> None:
+    for service in ("", *SERVICES):
+        same(f"the health of {service!r}", wire.raw(HEALTH, _text(1, service)), SERVING)
+    wire.refused(lambda: wire.raw(HEALTH, _text(1, "nobody.Service")), "NOT_FOUND")
+
+
+@check("server reflection lists both services, where it is switched on")
+def reflection(wire: Wire) -> None:
+    try:
+        replies = b"".join(wire.raw_stream(REFLECTION, [_text(7, "*")]))
+    except grpc.RpcError as error:
+        if error.code() in {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
+            raise SkippedError(f"reflection is not offered: {error.code().name}") from None
+        raise
+    for service in SERVICES:
+        require(service.encode() in replies, f"{service} is not listed")
+
+
+@check("bytes that are no message are INVALID_ARGUMENT, MALFORMED_REQUEST")
+def malformed(wire: Wire) -> None:
+    for method in ("GetAction", "ReportTransition", "StartEpisode"):
+        wire.refused(lambda method=method: wire.raw(f"{CONTROL}/{method}", NO_MESSAGE), "INVALID_ARGUMENT", "MALFORMED_REQUEST")  # type: ignore[misc]  # mypy cannot infer it
+
+
+@check("a StepStream ends with MALFORMED_REQUEST at a message that is none; it does not end as if all were well")
+def malformed_stream(wire: Wire) -> None:
+    wire.refused(lambda: wire.raw_stream(f"{CONTROL}/StepStream", [NO_MESSAGE]), "INVALID_ARGUMENT", "MALFORMED_REQUEST")
+
+
+@check("a method that is not there is UNIMPLEMENTED")
+def unknown_method(wire: Wire) -> None:
+    wire.refused(lambda: wire.raw(f"{CONTROL}/Nothing", b""), "UNIMPLEMENTED")
+
+
+@check("fields that the server does not know are passed over")
+def unknown_fields(wire: Wire) -> None:
+    name = wire.create()
+    reply = wire.raw(f"{CONTROL}/StartEpisode", _text(1, name) + _text(2, "a") + _text(1000, "from the future"), name)
+    require(reply.startswith(b"\x08\x01"), "episode 1 did not begin")  # field 1, a number: 1
+
+
+def _text(field: int, text: str) -> bytes:
+    """A field of text as protobuf has it: number and kind, length, bytes."""
+    data = text.encode()
+    return _number(field << 3 | 2) + _number(len(data)) + data if text else b""
+
+
+def _number(value: int) -> bytes:
+    """Seven bits a byte, the lowest first."""
+    parts = []
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])

@@ -1,0 +1,120 @@
+"""`safe-psrl agent`: what people and scripts see, and exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from safe_psrl.documents import spec_to_document, write_document
+from safe_psrl.presets import preset
+from safe_psrl_cli.agent import app
+
+
+class Command:
+    """Runs subcommands against one service."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def __call__(self, *arguments: str, code: int = 0, **more: str) -> Result:
+        result = CliRunner().invoke(app, [*arguments, "--target", self.target], **more)
+        assert result.exit_code == code, result.output
+        return result
+
+
+@pytest.fixture
+def run(server: str) -> Command:
+    return Command(server)
+
+
+def test_an_agent_from_creation_to_deletion(run: Command, agent_name: str, tmp_path: Path) -> None:
+    assert "created" in run("create", agent_name, "--preset", "factored-toy", "--seed", "3").stdout
+    assert "existed already" in run("create", agent_name, "--preset", "factored-toy", "--seed", "3").stdout
+    assert agent_name[:10] in run("list").stdout
+    assert "active" in run("show", agent_name).stdout
+    assert "paused" in run("pause", agent_name, "--reason", "lunch").stdout
+    shown = run("show", agent_name).stdout
+    assert "paused (lunch)" in shown
+    assert "resumed" in run("resume", agent_name).stdout
+    file = tmp_path / "a.agent"
+    assert "wrote" in run("export", agent_name, str(file)).stdout
+    copy = agent_name[:100] + "-copy"
+    assert "imported" in run("import", copy, str(file)).stdout
+    assert "as stored" in run("verify", copy).stdout
+    assert "not deleted" in run("delete", copy, input="n\n", code=2).stderr
+    assert "deleted" in run("delete", copy, "--yes").stdout
+    assert "no agent" in run("show", copy, code=2).stderr
+
+
+def test_json_is_stable_and_has_numbers_and_words(run: Command, agent_name: str) -> None:
+    run("create", agent_name, "--preset", "streaming-buffer", "--set", "pessimism_coefficient=theorem", "--json")
+    first = run("show", agent_name, "--json", "--spec").stdout
+    assert run("show", agent_name, "--json", "--spec").stdout == first
+    document = json.loads(first)
+    assert document["condition"] == "active"
+    assert document["episode"] == 0
+    assert document["constraints"][0]["cost_budget"] == 5.0
+    assert document["spec"]["agent"]["options"]["pessimism_coefficient"] == 5.0
+    assert list(document) == sorted(document)
+    assert agent_name in [status["agent"] for status in json.loads(run("list", "--json").stdout)]
+    assert json.loads(run("verify", agent_name, "--json").stdout)[0]["ok"] is True
+
+
+@pytest.mark.parametrize("kind", ["toml", "json"])
+def test_a_specification_file_with_settings_of_the_agent(run: Command, agent_name: str, tmp_path: Path, kind: str) -> None:
+    document = spec_to_document(preset("factored-toy"))
+    document["agent"] = {
+        "seed": 4,
+        "max_open_episodes": 2,
+        "fallback_policy": [[0, 0, 0]] * 6,
+        "options": {"cap_pessimism": True},
+    }
+    file = tmp_path / f"toy.{kind}"
+    file.write_text(write_document(document, kind), encoding="utf-8")
+    run("create", agent_name, "--spec", str(file), "--seed", "9", "--set", "max_kernel_draws=7")
+    agent = json.loads(run("show", agent_name, "--json", "--spec").stdout)["spec"]["agent"]
+    assert agent["seed"] == 9
+    assert agent["max_open_episodes"] == 2
+    assert agent["options"] == {
+        "cap_pessimism": True,
+        "max_kernel_draws": 7,
+        "method": "published",
+        "pessimism_coefficient": 0.05,
+    }
+    assert agent["fallback_policy"] == [[0, 0, 0]] * 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("create", "x"), "give either --preset or --spec"),
+        (("create", "x", "--preset", "no-such"), "streaming-buffer"),
+        (("create", "bad name", "--preset", "inventory"), "letters"),
+        (("create", "x", "--preset", "inventory", "--set", "pessimism_coeficient=1"), "did you mean pessimism_coefficient"),
+        (("create", "x", "--preset", "inventory", "--set", "cap_pessimism"), "KEY=VALUE"),
+        (("create", "x", "--spec", "nothing.txt"), ".toml or .json"),
+        (("show", "nobody"), "nobody"),
+        (("pause", "nobody"), "nobody"),
+        (("verify", "nobody"), "nobody"),
+        (("export", "nobody", "never"), "nobody"),
+    ],
+)
+def test_a_users_mistake_is_told_with_code_2(run: Command, arguments: tuple[str, ...], message: str) -> None:
+    assert message in run(*arguments, code=2).stderr
+
+
+def test_nobody_there_is_one_line_and_code_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safe_psrl_cli.connection.TIMEOUT", 0.2)
+    told = Command("127.0.0.1:1")("list", code=3).stderr
+    assert told.startswith("safe-psrl: no answer from 127.0.0.1:1")
+    assert told.count("\n") == 1
+    assert "host:port" in Command("nowhere")("list", code=2).stderr
+
+
+def test_a_damaged_export_is_refused(run: Command, agent_name: str, tmp_path: Path) -> None:
+    run("create", agent_name, "--preset", "factored-toy")
+    file = tmp_path / "a.agent"
+    run("export", agent_name, str(file))
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    assert "damaged" in run("import", agent_name[:100] + "-copy", str(file), code=2).stderr
