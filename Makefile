@@ -66,7 +66,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 # numba's cache notices a change in a kernel's own file, not in the kernels that it calls: make it anew when any of them changes.
-$(VENV)/.kernels: $(VENV)/.installed $(wildcard server/safe_psrl/*.py experiments/safe_psrl_experiments/*.py \
+$(VENV)/.kernels: $(VENV)/.installed $(wildcard server/safe_psrl/*.py server/safe_psrl/*/*.py experiments/safe_psrl_experiments/*.py \
 		experiments/safe_psrl_experiments/*/*.py)
 	@find server experiments -name '*.nb[ic]' -delete
 	@echo "compiling the kernels: a minute or two, once"

@@ -90,7 +90,7 @@ def experiment(
 
 def _parameters(settings: list[str]) -> dict[str, dict[str, Any]]:
     """`["safe-psrl.pessimism_coefficient=0.1"]` by algorithm and name."""
-    from safe_psrl.documents import scalar_of  # noqa: PLC0415
+    from safe_psrl.problem.documents import scalar_of  # noqa: PLC0415
 
     parameters: dict[str, dict[str, Any]] = {}
     for setting in settings:

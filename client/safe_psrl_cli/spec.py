@@ -37,7 +37,7 @@ def show(
 
     Example: safe-psrl spec show streaming-buffer --transitions > mine.toml
     """
-    from safe_psrl.documents import spec_to_document, write_document  # noqa: PLC0415
+    from safe_psrl.problem.documents import spec_to_document, write_document  # noqa: PLC0415
     from safe_psrl_testbed import scenario_named  # noqa: PLC0415
 
     scenario = scenario_named(environment)

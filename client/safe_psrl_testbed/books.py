@@ -5,7 +5,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.presets import streaming_buffer
+from safe_psrl.problem.presets import streaming_buffer
 from safe_psrl_testbed.rules import FAST
 
 SPEC: Final = streaming_buffer()  # what an agent is told: the paper's states, actions, horizon, reward, cost and budget

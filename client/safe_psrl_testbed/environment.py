@@ -5,12 +5,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from safe_psrl.checks import checked_integer
 from safe_psrl.errors import SpecError
-from safe_psrl.optimum import checked_kernel
+from safe_psrl.planning.optimum import checked_kernel
+from safe_psrl.posterior.streams import ENVIRONMENT, MAX_SEED, generator_of
+from safe_psrl.problem.checks import checked_integer
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import pick
-from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ENVIRONMENT, MAX_SEED, generator_of
 
 
 class Outcome(NamedTuple):

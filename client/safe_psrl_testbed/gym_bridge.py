@@ -16,10 +16,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from safe_psrl.checks import checked_mask, checked_table
-from safe_psrl.documents import spec_to_document
 from safe_psrl.errors import SpecError, TransitionError
-from safe_psrl.spec import CmdpSpec, Constraint
+from safe_psrl.problem.checks import checked_mask, checked_table
+from safe_psrl.problem.documents import spec_to_document
+from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl_client import spec_from_document
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_testbed.environment import Outcome

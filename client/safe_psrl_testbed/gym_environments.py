@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from safe_psrl.spec import CmdpSpec
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_testbed.environment import TabularEnvironment
 from safe_psrl_testbed.scenario import scenario_named
 

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.presets import CAPACITY, next_stock_probability
+from safe_psrl.problem.presets import CAPACITY, next_stock_probability
 
 ARRIVAL: Final = (0.9, 0.1)  # streaming buffer: probability that a packet arrives, by fast and by slow service
 DEPARTURE: Final = 0.8  # and that one is played

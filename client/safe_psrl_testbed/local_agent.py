@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from safe_psrl.errors import TransitionError
 from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition, act, settle
-from safe_psrl.options import SafePsrlOptions
-from safe_psrl.spec import CmdpSpec
+from safe_psrl.problem.options import SafePsrlOptions
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_client.errors import EpisodeClosedError, EpisodeOpenError
 
 

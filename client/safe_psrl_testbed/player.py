@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from safe_psrl.episode import COST_TOLERANCE
-from safe_psrl.optimum import exact_optimum
-from safe_psrl.planning import Policy, evaluate_policy
+from safe_psrl.arrays import Policy
+from safe_psrl.methods.episode import COST_TOLERANCE
+from safe_psrl.planning.evaluation import evaluate_policy
+from safe_psrl.planning.optimum import exact_optimum
 from safe_psrl_client import Client, EpisodeResult, Mode, RemoteAgent, SafePsrlClientError
 from safe_psrl_client.play import play_episode
 from safe_psrl_proto.v1 import model_pb2

@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.checks import checked_integer
 from safe_psrl.errors import SpecError
-from safe_psrl.planning import plan_policy
-from safe_psrl.spec import MAX_TABLE_ENTRIES, CmdpSpec, Constraint
-from safe_psrl.support import EVERY_STATE
+from safe_psrl.planning.backward_induction import plan_policy
+from safe_psrl.problem.checks import checked_integer
+from safe_psrl.problem.spec import MAX_TABLE_ENTRIES, CmdpSpec, Constraint
+from safe_psrl.problem.support import EVERY_STATE
 
 LEAST_SLACK = 0.05  # between what is satisfiable and the budget, per step
 

@@ -7,13 +7,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.documents import options_from_document, parse_document, scalar_of, spec_from_document
 from safe_psrl.errors import InfeasibleError, SpecError
-from safe_psrl.optimum import checked_kernel, exact_optimum
-from safe_psrl.posterior import draw_kernel
-from safe_psrl.presets import PRESETS, preset
-from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import SCENARIO, stream_of
+from safe_psrl.planning.optimum import checked_kernel, exact_optimum
+from safe_psrl.posterior.draws import draw_kernel
+from safe_psrl.posterior.streams import SCENARIO, stream_of
+from safe_psrl.problem.documents import options_from_document, parse_document, scalar_of, spec_from_document
+from safe_psrl.problem.presets import PRESETS, preset
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_client.documents import spec_from_document as agent_from_document
 from safe_psrl_client.errors import InvalidDocumentError
 from safe_psrl_testbed.environment import TabularEnvironment

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import grpc
 
-from safe_psrl.documents import spec_to_document
+from safe_psrl.problem.documents import spec_to_document
 from safe_psrl_client import Client, InvalidArgumentError, Mode, NotFoundError, spec_from_document
 from safe_psrl_client.patience import DEFAULT_PATIENCE, patiently
 from safe_psrl_proto.v1 import model_pb2

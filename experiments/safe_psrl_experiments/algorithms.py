@@ -8,14 +8,14 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.documents import options_from_document, options_to_document
+from safe_psrl.arrays import Floats
 from safe_psrl.errors import SpecError
 from safe_psrl.learner import SafePsrl
-from safe_psrl.options import ADAPTIVE
-from safe_psrl.planning import Floats
-from safe_psrl.presets import factored_toy
+from safe_psrl.problem.documents import options_from_document, options_to_document
+from safe_psrl.problem.options import ADAPTIVE
+from safe_psrl.problem.presets import factored_toy
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, SimulatedRun
-from safe_psrl.spec import CmdpSpec
 from safe_psrl.warm_up import warm_up
 from safe_psrl_experiments.baselines.cmdp_psrl import CmdpPsrlRun
 from safe_psrl_experiments.baselines.dope import DopeRun

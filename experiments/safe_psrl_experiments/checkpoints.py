@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from safe_psrl.documents import spec_to_document
-from safe_psrl.planning import Floats
-from safe_psrl.spec import CmdpSpec
+from safe_psrl.arrays import Floats
+from safe_psrl.problem.documents import spec_to_document
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.version import __version__
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from safe_psrl.errors import SpecError
-from safe_psrl.spec import CmdpSpec
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_experiments.algorithms import algorithm_named
 from safe_psrl_experiments.cluster import run_on_cluster
 from safe_psrl_experiments.figures import draw_figures

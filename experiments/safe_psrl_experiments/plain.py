@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.spec import CmdpSpec
+from safe_psrl.problem.spec import CmdpSpec
 
 Floats = NDArray[np.float64]
 WORD = 2**64 - 1

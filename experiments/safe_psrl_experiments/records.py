@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from safe_psrl.spec import CmdpSpec
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_experiments.algorithms import Run
 
 ROWS_PER_RUN = 200

@@ -12,7 +12,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-from safe_psrl.optimum import exact_optimum
+from safe_psrl.planning.optimum import exact_optimum
 from safe_psrl.warm_up import warm_up
 from safe_psrl_experiments.algorithms import algorithm_named
 from safe_psrl_experiments.checkpoints import Checkpoint, Progress

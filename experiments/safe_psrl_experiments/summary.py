@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-from safe_psrl.spec import CmdpSpec
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_experiments.algorithms import algorithm_named
 from safe_psrl_experiments.records import RunRecord, columns, per_constraint
 

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.adaptive import decide_adaptive_episode, decide_adaptive_with_several
-from safe_psrl.checks import checked_integer, sealed
-from safe_psrl.episode import Decided, Problem, decide_episode, problem_of
+from safe_psrl.arrays import Floats, Policy
 from safe_psrl.errors import TransitionError
-from safe_psrl.options import SafePsrlOptions
-from safe_psrl.planning import Floats, Policy
-from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import MAX_SEED
+from safe_psrl.methods.adaptive import decide_adaptive_episode, decide_adaptive_with_several
+from safe_psrl.methods.episode import Decided, Problem, decide_episode, problem_of
+from safe_psrl.posterior.streams import MAX_SEED
+from safe_psrl.problem.checks import checked_integer, sealed
+from safe_psrl.problem.options import SafePsrlOptions
+from safe_psrl.problem.spec import CmdpSpec
 
 
 class Transition(NamedTuple):

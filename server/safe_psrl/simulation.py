@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from safe_psrl.adaptive import begin_adaptive_episode
-from safe_psrl.checks import checked_integer
+from safe_psrl.arrays import Floats, NextStates, Policy, Words
 from safe_psrl.compiled import compiled
-from safe_psrl.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
 from safe_psrl.learner import AgentState, SafePsrl, blank_state
-from safe_psrl.optimum import checked_kernel, exact_optimum
-from safe_psrl.planning import Floats, Policy, dot, evaluate_policy, evaluate_randomised
-from safe_psrl.sfc64 import Words, uniform
-from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ENVIRONMENT, MAX_SEED, stream_of
-from safe_psrl.support import NextStates
+from safe_psrl.methods.adaptive import begin_adaptive_episode
+from safe_psrl.methods.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
+from safe_psrl.planning.evaluation import dot, evaluate_policy, evaluate_randomised
+from safe_psrl.planning.optimum import checked_kernel, exact_optimum
+from safe_psrl.posterior.sfc64 import uniform
+from safe_psrl.posterior.streams import ENVIRONMENT, MAX_SEED, stream_of
+from safe_psrl.problem.checks import checked_integer
+from safe_psrl.problem.spec import CmdpSpec
 
 
 class World(NamedTuple):

@@ -1,12 +1,12 @@
 """Compiling ahead: one call that leaves nothing to compile later."""
 
-from safe_psrl.bounds import constraint_regret_bound
 from safe_psrl.learner import SafePsrl, Transition
-from safe_psrl.optimum import exact_optimum
-from safe_psrl.options import SafePsrlOptions
-from safe_psrl.presets import factored_toy
+from safe_psrl.methods.bounds import constraint_regret_bound
+from safe_psrl.planning.optimum import exact_optimum
+from safe_psrl.problem.options import SafePsrlOptions
+from safe_psrl.problem.presets import factored_toy
+from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl.simulation import SimulatedRun
-from safe_psrl.spec import CmdpSpec, Constraint
 
 
 def _with_two_constraints(spec: CmdpSpec) -> CmdpSpec:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from safe_psrl.arrays import Floats, Policy
 from safe_psrl.learner import AgentState, Plan, Transition, settle
-from safe_psrl.planning import Floats, Policy
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.conversion import Definition, definition_of, policy_from_message, unpack
 from safe_psrl_server.observations import Observation, read, read_steps

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from safe_psrl.errors import SpecError
-from safe_psrl.presets import preset
+from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 from safe_psrl_server import decisions
 from safe_psrl_server.agent_record import AgentRecord, Episode

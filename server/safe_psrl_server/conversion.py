@@ -13,15 +13,15 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.checks import sealed
-from safe_psrl.documents import options_to_document
+from safe_psrl.arrays import Policy
 from safe_psrl.errors import SpecError
 from safe_psrl.learner import SafePsrl, Transition
-from safe_psrl.options import SafePsrlOptions
-from safe_psrl.planning import Policy
-from safe_psrl.spec import CmdpSpec, Constraint
-from safe_psrl.streams import MAX_SEED
-from safe_psrl.support import written
+from safe_psrl.posterior.streams import MAX_SEED
+from safe_psrl.problem.checks import sealed
+from safe_psrl.problem.documents import options_to_document
+from safe_psrl.problem.options import SafePsrlOptions
+from safe_psrl.problem.spec import CmdpSpec, Constraint
+from safe_psrl.problem.support import written
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.errors import InvalidArgumentError
 from safe_psrl_server.policies import are_large

@@ -14,9 +14,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from safe_psrl import warm_up
-from safe_psrl.documents import options_from_document, options_to_document, parse_document, spec_from_document
 from safe_psrl.errors import SafePsrlError
-from safe_psrl.presets import preset
+from safe_psrl.problem.documents import options_from_document, options_to_document, parse_document, spec_from_document
+from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
 from safe_psrl_server.admin_service import AdminService
 from safe_psrl_server.commands import AgentCommands

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.bounds import constraint_regret_bound, dual_variable_bound
-from safe_psrl.spec import CmdpSpec
+from safe_psrl.methods.bounds import constraint_regret_bound, dual_variable_bound
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_proto.v1 import admin_pb2
 from safe_psrl_server.agent_record import AgentRecord
 from safe_psrl_server.hosted import Hosted

@@ -12,7 +12,7 @@ from mutations import mutated
 from plausible import importing, request_for
 from values import INTEGERS, REALS, spoil
 
-from safe_psrl.documents import spec_to_document, write_document
+from safe_psrl.problem.documents import spec_to_document, write_document
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agent_record import AgentRecord
 from safe_psrl_server.snapshot import snapshot_of

@@ -13,9 +13,9 @@ from google.rpc import error_details_pb2, status_pb2
 from inputs import METHODS, Input, Method
 from plausible import small_specs
 
-from safe_psrl.documents import parse_document, spec_from_document
 from safe_psrl.errors import SpecError
-from safe_psrl.spec import CmdpSpec
+from safe_psrl.problem.documents import parse_document, spec_from_document
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_client.documents import parse_document as client_parse
 from safe_psrl_client.documents import spec_from_document as client_spec
 from safe_psrl_client.errors import InvalidDocumentError

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from safe_psrl.documents import spec_to_document, write_document
-from safe_psrl.presets import preset
+from safe_psrl.problem.documents import spec_to_document, write_document
+from safe_psrl.problem.presets import preset
 from safe_psrl_cli.agent import app
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from safe_psrl import PESSIMISM_PRESETS, PRESETS, SafePsrl, documents, preset
+from safe_psrl import PESSIMISM_PRESETS, PRESETS, SafePsrl, preset
+from safe_psrl.problem import documents
 from safe_psrl_client import InvalidDocumentError, options_from_document, spec_from_document, spec_to_document
 from safe_psrl_client.documents import CMDP_FIELDS, CONSTRAINT_FIELDS, OPTION_FIELDS, PESSIMISM_COEFFICIENTS, parse_document
 from safe_psrl_client.tables import nested_lists, table_of

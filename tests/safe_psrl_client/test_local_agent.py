@@ -36,7 +36,7 @@ def test_results_are_sums_over_the_episode(world: Callable[[int], SeededEnvironm
 
 def test_signals_that_are_learned_must_be_given(buffer: Scenario) -> None:
     document = {"reward_learned": True}
-    from safe_psrl.documents import spec_from_document, spec_to_document  # noqa: PLC0415
+    from safe_psrl.problem.documents import spec_from_document, spec_to_document  # noqa: PLC0415
 
     agent = LocalAgent(spec_from_document(spec_to_document(buffer.spec) | document))
     action = agent.begin(0)

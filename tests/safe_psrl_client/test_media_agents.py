@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from safe_psrl.documents import spec_to_document
+from safe_psrl.problem.documents import spec_to_document
 from safe_psrl_client import Client, InvalidArgumentError, options_from_document, spec_from_document
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.conversion import unpack

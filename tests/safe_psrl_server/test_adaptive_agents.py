@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from safe_psrl import SafePsrl, SafePsrlOptions, SimulatedRun
-from safe_psrl.documents import options_to_document
+from safe_psrl.problem.documents import options_to_document
 from safe_psrl_client import Client, InvalidArgumentError, RemoteAgent, play
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.conversion import cmdp_to_message, unpack

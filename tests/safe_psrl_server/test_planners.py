@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from safe_psrl.learner import AgentState, SafePsrl
-from safe_psrl.presets import preset
-from safe_psrl.spec import CmdpSpec, Constraint
+from safe_psrl.problem.presets import preset
+from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl_server import planners
 from safe_psrl_server.planners import Planners, TimedPlan, is_short, patience
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from safe_psrl.learner import AgentState, settle
-from safe_psrl.spec import CmdpSpec, Constraint
+from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl_proto.v1 import control_pb2, model_pb2
 from safe_psrl_server import agent_record, planners
 from safe_psrl_server.conversion import cmdp_to_message

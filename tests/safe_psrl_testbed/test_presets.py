@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from safe_psrl import exact_optimum, preset
-from safe_psrl.planning import evaluate_policy, plan_policy
+from safe_psrl.planning.backward_induction import plan_policy
+from safe_psrl.planning.evaluation import evaluate_policy
 from safe_psrl_testbed import scenario_named
 from safe_psrl_testbed.kernels import KERNELS, factored_toy, inventory, streaming_buffer
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from safe_psrl import SpecError, exact_optimum
-from safe_psrl.documents import spec_to_document, write_document
+from safe_psrl.problem.documents import spec_to_document, write_document
 from safe_psrl_testbed import random_cmdp, scenario_named
 from safe_psrl_testbed.kernels import KERNELS
 

@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.documents import spec_to_document
+from safe_psrl.problem.documents import spec_to_document
 from safe_psrl_client import AsyncClient, Client, Transition, spec_from_document
 from safe_psrl_client.cursor import EpisodeCursor
 from safe_psrl_client.patience import DEFAULT_PATIENCE, patiently

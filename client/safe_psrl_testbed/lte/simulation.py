@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.documents import spec_to_document
+from safe_psrl.problem.documents import spec_to_document
 from safe_psrl_client import Client, spec_from_document
 from safe_psrl_client.patience import DEFAULT_PATIENCE, patiently
 from safe_psrl_testbed.books import BUDGET, SPEC, Books, account, best_within_budget

@@ -8,9 +8,10 @@ then searched as for a known kernel (`safe_psrl.optimum`); the optimum is a mixt
 import numpy as np
 from numpy.typing import NDArray
 
+from safe_psrl.arrays import Floats, Policy
 from safe_psrl.compiled import compiled
-from safe_psrl.optimum import policy_from_occupancy
-from safe_psrl.planning import Floats, Policy, dot
+from safe_psrl.planning.evaluation import dot
+from safe_psrl.planning.optimum import policy_from_occupancy
 
 TOLERANCE = 1e-9
 MAX_SEARCH_STEPS = 200

@@ -7,14 +7,15 @@ beyond the data: nothing.
 
 import numpy as np
 
+from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
-from safe_psrl.episode import Problem
-from safe_psrl.optimum import solve_cmdp
-from safe_psrl.planning import Floats, evaluate_randomised
-from safe_psrl.posterior import draw_kernel
+from safe_psrl.methods.episode import Problem
+from safe_psrl.planning.evaluation import evaluate_randomised
+from safe_psrl.planning.optimum import solve_cmdp
+from safe_psrl.posterior.draws import draw_kernel
+from safe_psrl.posterior.streams import ENVIRONMENT, POSTERIOR, stream_of
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, World, enter
-from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ENVIRONMENT, POSTERIOR, stream_of
 from safe_psrl_experiments.baselines.confidence import Counts, no_counts, record_path
 from safe_psrl_experiments.baselines.playing import BaselineRun, play_randomised
 

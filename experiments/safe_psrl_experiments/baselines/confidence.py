@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
-from safe_psrl.planning import Floats
-from safe_psrl.spec import CmdpSpec
+from safe_psrl.problem.spec import CmdpSpec
 
 
 class Counts(NamedTuple):

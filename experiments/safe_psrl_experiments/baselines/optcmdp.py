@@ -5,8 +5,8 @@ are. Where the program is infeasible, the least cost in the box is played. Told 
 kernel, and the number of episodes to come.
 """
 
-from safe_psrl.planning import Floats
-from safe_psrl.spec import CmdpSpec
+from safe_psrl.arrays import Floats
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_experiments.baselines.optimistic import Manner, OptimisticRun, log_term
 from safe_psrl_experiments.baselines.playing import safe_policy
 

@@ -9,12 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
-from safe_psrl.episode import Problem
-from safe_psrl.planning import Floats, evaluate_randomised
+from safe_psrl.methods.episode import Problem
+from safe_psrl.planning.evaluation import evaluate_randomised
+from safe_psrl.posterior.streams import ENVIRONMENT, stream_of
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, World, enter
-from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ENVIRONMENT, stream_of
 from safe_psrl_experiments.baselines.box_search import solve_in_box
 from safe_psrl_experiments.baselines.confidence import Counts, bernstein_width, no_counts, record_path
 from safe_psrl_experiments.baselines.playing import BaselineRun, play_randomised, require_stationary

@@ -8,15 +8,17 @@ import math
 
 import numpy as np
 
+from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
-from safe_psrl.episode import Problem
 from safe_psrl.errors import SpecError
-from safe_psrl.planning import Floats, dot, evaluate_policy, plan_policy
-from safe_psrl.schedule import dual_scale_at, dual_update
-from safe_psrl.sfc64 import uniform
+from safe_psrl.methods.episode import Problem
+from safe_psrl.methods.schedule import dual_scale_at, dual_update
+from safe_psrl.planning.backward_induction import plan_policy
+from safe_psrl.planning.evaluation import dot, evaluate_policy
+from safe_psrl.posterior.sfc64 import uniform
+from safe_psrl.posterior.streams import ENVIRONMENT, stream_of
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, World, enter, pick
-from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ENVIRONMENT, stream_of
 from safe_psrl_experiments.baselines.confidence import Counts, no_counts, record_path
 from safe_psrl_experiments.baselines.playing import BaselineRun
 

@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from safe_psrl.arrays import Floats, Words
 from safe_psrl.compiled import compiled
-from safe_psrl.episode import Problem, problem_of
 from safe_psrl.errors import SpecError
-from safe_psrl.optimum import exact_optimum
-from safe_psrl.options import SafePsrlOptions
-from safe_psrl.planning import Floats
-from safe_psrl.sfc64 import Words, uniform
+from safe_psrl.methods.episode import Problem, problem_of
+from safe_psrl.planning.optimum import exact_optimum
+from safe_psrl.posterior.sfc64 import uniform
+from safe_psrl.problem.options import SafePsrlOptions
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, World, empty_ledger, pick, world_of
-from safe_psrl.spec import CmdpSpec
 
 
 class BaselineRun:

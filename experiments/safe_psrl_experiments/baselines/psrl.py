@@ -5,13 +5,15 @@ Provenance: the paper's algorithm with the dual variable held at 0. Told beyond 
 
 import numpy as np
 
+from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
-from safe_psrl.episode import Draft, Problem, empty_draft
-from safe_psrl.planning import Floats, evaluate_policy, plan_policy
-from safe_psrl.posterior import draw_kernel
+from safe_psrl.methods.episode import Draft, Problem, empty_draft
+from safe_psrl.planning.backward_induction import plan_policy
+from safe_psrl.planning.evaluation import evaluate_policy
+from safe_psrl.posterior.draws import draw_kernel
+from safe_psrl.posterior.streams import ENVIRONMENT, POSTERIOR, stream_of
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, Memory, World, enter, fresh_memory, play_episode
-from safe_psrl.spec import CmdpSpec
-from safe_psrl.streams import ENVIRONMENT, POSTERIOR, stream_of
 from safe_psrl_experiments.baselines.playing import BaselineRun
 
 

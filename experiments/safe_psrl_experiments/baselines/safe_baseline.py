@@ -6,9 +6,10 @@ nothing. Told beyond the data: the safe policy itself.
 
 import numpy as np
 
-from safe_psrl.planning import Floats, evaluate_randomised
+from safe_psrl.arrays import Floats
+from safe_psrl.planning.evaluation import evaluate_randomised
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import enter
-from safe_psrl.spec import CmdpSpec
 from safe_psrl_experiments.baselines.playing import BaselineRun, safe_policy
 
 

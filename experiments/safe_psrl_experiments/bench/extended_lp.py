@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, sparse
 
-from safe_psrl.planning import Floats
+from safe_psrl.arrays import Floats
 
 INFEASIBLE = 2  # scipy's status
 TOLERANCES = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9}

@@ -23,9 +23,9 @@ from typing import Any, Final
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from safe_psrl.episode import begin_episode, empty_draft
 from safe_psrl.learner import AgentState, SafePsrl, Transition, settle
-from safe_psrl.spec import CmdpSpec, Constraint
+from safe_psrl.methods.episode import begin_episode, empty_draft
+from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl_experiments.bench.measure import Bar, Result, interleaved_times, judged_times
 
 NUM_ACTIONS: Final = 4

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from safe_psrl.presets import preset
+from safe_psrl.problem.presets import preset
 from safe_psrl_experiments.bench.measure import Result, judged
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
 from safe_psrl_server import decisions

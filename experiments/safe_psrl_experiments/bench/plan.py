@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from safe_psrl.planning import plan_policy
-from safe_psrl.posterior import draw_kernel
-from safe_psrl.streams import POSTERIOR, stream_of
-from safe_psrl.support import EVERY_STATE
+from safe_psrl.planning.backward_induction import plan_policy
+from safe_psrl.posterior.draws import draw_kernel
+from safe_psrl.posterior.streams import POSTERIOR, stream_of
+from safe_psrl.problem.support import EVERY_STATE
 from safe_psrl_experiments.bench.growth import bench_growth
 from safe_psrl_experiments.bench.measure import Bar, Result, interleaved, judged
 

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from safe_psrl.presets import preset
+from safe_psrl.problem.presets import preset
 from safe_psrl_client import Client, RemoteAgent, ResourceExhaustedError
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
 from safe_psrl_server.config import Quotas

@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 import pytest
 
-from safe_psrl.presets import preset
+from safe_psrl.problem.presets import preset
 from safe_psrl_client import Client, InvalidArgumentError, NotFoundError, RemoteAgent
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2, model_pb2
 from safe_psrl_server import conversion, errors

@@ -1,0 +1,88 @@
+"""The numbers of the theorem's proof (paper, section 6), for one constraint of a problem. All are worst cases.
+
+They are stated for the theorem's coefficient of pessimism, 5, whatever the agent uses.
+"""
+
+import math
+from typing import Final
+
+import numpy as np
+
+from safe_psrl.compiled import compiled
+from safe_psrl.methods.schedule import dual_scale_at, pessimism_at
+from safe_psrl.problem.options import PESSIMISM_PRESETS
+from safe_psrl.problem.spec import CmdpSpec
+
+EXACT_TERMS = 1_000
+THEOREM: Final = PESSIMISM_PRESETS["theorem"]
+
+
+def feasibility_episode(spec: CmdpSpec, constraint: int = 0) -> float:
+    """C'' = 80 H^3 S^2 A / (tau - c0)^2: from about this episode on, the tightened problem is feasible (section 6.1).
+
+    "About", for the paper leaves logarithms out: at the theorem's coefficient, epsilon_k falls to (tau - c0) / 2 only at
+    k = 5/4 C'' (log(kSAH) + 1)^2 / log(kSAH). At the published and the literal one it is below that from C'' on.
+    """
+    slack = _slack(spec, constraint)
+    return 80.0 * spec.horizon**3 * spec.num_states**2 * spec.num_actions / (slack * slack)
+
+
+def psrl_term(spec: CmdpSpec, episodes: int) -> float:
+    """Lemma 2: H^1.5 sqrt(30 S^2 A K log(SAKH)) + 2H bounds what sampling in place of knowing can cost in K episodes."""
+    horizon, log_sakh = spec.horizon, math.log(spec.num_states * spec.num_actions * episodes * spec.horizon)
+    area = 30.0 * spec.num_states**2 * spec.num_actions * episodes * log_sakh
+    return math.sqrt(horizon**3 * area) + 2.0 * horizon
+
+
+def dual_variable_bound(spec: CmdpSpec, episodes: int, constraint: int = 0) -> float:
+    """Lemma 4, eq. (12): the bound on E[lambda_{K+1}], with rho = (tau - c0) / 4 > 0 (the sign in the text is a slip)."""
+    horizon, tau = spec.horizon, float(spec.cost_budgets[constraint])
+    slack, first_feasible = _slack(spec, constraint), feasibility_episode(spec, constraint)
+    rho = slack / 4.0
+    zeta = rho / (horizon**2 + horizon * rho / 3.0)
+    epsilon = _pessimism(spec, episodes + 1)
+    eta = dual_scale_at(episodes + 1, horizon, tau, tau - slack)
+    return (
+        math.log(11.0 * horizon**2 / (3.0 * rho**2)) / zeta
+        + horizon
+        + pessimism_sum(spec, first_feasible)
+        + first_feasible * (horizon - tau)
+        + 4.0 * (horizon**2 + epsilon**2 + eta * horizon) / slack
+    )
+
+
+def constraint_regret_bound(spec: CmdpSpec, episodes: int, constraint: int = 0) -> float:
+    """Section 6.1, with lemmas 2 and 4: E[constraint regret of K episodes] <= sampling + E[lambda_{K+1}] - sum of epsilon_k."""
+    spent = pessimism_sum(spec, episodes, below=True)
+    return psrl_term(spec, episodes) + dual_variable_bound(spec, episodes, constraint) - spent
+
+
+def pessimism_sum(spec: CmdpSpec, last: float, *, below: bool = False) -> float:
+    """Sum of epsilon_k for k = 1..last; beyond many terms bounded above, or `below`, by the integral (eq. (13)).
+
+    2 sqrt(k log(kSAH)) is the integral of (log(kSAH) + 1) / sqrt(k log(kSAH)).
+    """
+    exact = int(min(last, EXACT_TERMS))
+    total = _exact_sum(exact, spec.num_states, spec.num_actions, spec.horizon)
+    if last > exact:
+        sah = spec.num_states * spec.num_actions * spec.horizon
+        scale = 2.0 * THEOREM * spec.horizon**1.5 * spec.num_states * math.sqrt(spec.num_actions)
+        first = exact + below
+        total += scale * (math.sqrt((last + below) * math.log((last + below) * sah)) - math.sqrt(first * math.log(first * sah)))
+    return total
+
+
+@compiled
+def _exact_sum(last: int, num_states: int, num_actions: int, horizon: int) -> float:
+    total = 0.0
+    for k in range(1, last + 1):
+        total += pessimism_at(k, num_states, num_actions, horizon, THEOREM)
+    return total
+
+
+def _pessimism(spec: CmdpSpec, k: int) -> float:
+    return pessimism_at(k, spec.num_states, spec.num_actions, spec.horizon, THEOREM)
+
+
+def _slack(spec: CmdpSpec, constraint: int) -> float:
+    return float(np.subtract(spec.cost_budgets, spec.satisfiable_costs)[constraint])

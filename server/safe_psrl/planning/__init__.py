@@ -1,0 +1,1 @@
+"""Planning on a known kernel: backward induction, evaluation, the exact constrained optimum."""

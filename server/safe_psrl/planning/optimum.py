@@ -1,0 +1,181 @@
+"""The exact optimum of a known constrained MDP (paper, eq. (3)).
+
+With one constraint it is a mixture of two deterministic policies, found by a search on the multiplier that takes about ten
+plans; with several, a linear program (`linear_program`).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from safe_psrl.arrays import Floats, NextStates, Policy
+from safe_psrl.compiled import compiled
+from safe_psrl.errors import InfeasibleError
+from safe_psrl.planning.backward_induction import plan_policy
+from safe_psrl.planning.evaluation import dot, evaluate_randomised, occupancy
+from safe_psrl.problem.checks import checked_table, frozen, refuse_where
+from safe_psrl.problem.spec import CmdpSpec
+
+FEASIBILITY_TOLERANCE = 1e-9
+ROUNDING = 1e-12  # two policies of the same cost may differ by this: at a budget of that very cost, both keep it
+MAX_SEARCH_STEPS = 200
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Optimum:
+    """The best reward within the budgets, its costs, and a policy that has them."""
+
+    reward: float
+    costs: Floats  # [M]
+    policy: Floats  # [H, S, A], probabilities
+
+
+def exact_optimum(spec: CmdpSpec, transitions: ArrayLike, cost_budgets: ArrayLike | None = None) -> Optimum:
+    """The optimum on the kernel `transitions`, [S, A, W] or [H, S, A, W], at the specification's budgets or others.
+
+    Raises `InfeasibleError` if no policy keeps them.
+    """
+    p = checked_kernel(spec, transitions)
+    budgets = spec.cost_budgets if cost_budgets is None else checked_budgets(spec, cost_budgets)
+    if spec.num_constraints == 1:
+        policy = _mixture(spec, p, float(budgets[0]))
+    else:
+        from safe_psrl.planning.linear_program import optimal_occupancy  # noqa: PLC0415  # scipy's optimisers load slowly
+
+        policy = optimal_occupancy(spec, p, budgets)
+        policy_from_occupancy(policy, spec.available_actions)
+    values = np.empty((1 + spec.num_constraints, spec.num_states))
+    evaluate_randomised(p, spec.next_states, spec.signals, policy, values)
+    totals = values @ spec.initial_distribution
+    return Optimum(reward=float(totals[0]), costs=totals[1:], policy=policy)
+
+
+def checked_kernel(spec: CmdpSpec, transitions: ArrayLike) -> Floats:
+    """`transitions` as [1|H, S, A, W], the rows of available actions being distributions on the support.
+
+    W is S; or, where the specification lists next states, as many as it lists, each probability at its next state's place.
+    """
+    pair = spec.dirichlet_prior.shape[1:]
+    width = "W" if spec.lists_next_states else "S"
+    shapes = {f"[S, A, {width}]": pair, f"[1, S, A, {width}]": (1, *pair), f"[H, S, A, {width}]": (spec.horizon, *pair)}
+    table = checked_table("transitions", transitions, shapes)
+    counted = spec.available_actions[..., None]
+    refuse_where("transitions", table, (table < 0) & counted, "must not be negative")
+    outside = (table > 0) & counted & ~(spec.support if table.ndim == 4 or not spec.stationary else spec.support[0])
+    refuse_where("transitions", np.broadcast_to(table, outside.shape), outside, "must be 0 outside the support")
+    totals = table.sum(axis=-1)
+    wrong = (abs(totals - 1) > FEASIBILITY_TOLERANCE) & spec.available_actions
+    refuse_where("sum of transitions", totals, wrong, "must be 1")
+    return frozen(table.reshape(-1, *pair), np.float64)
+
+
+def checked_budgets(spec: CmdpSpec, budgets: ArrayLike) -> Floats:
+    """[M]; a bare number will do for one constraint."""
+    shapes: dict[str, tuple[int, ...]] = {"[num_constraints]": (spec.num_constraints,)}
+    if spec.num_constraints == 1:
+        shapes["a number"] = ()
+    return checked_table("cost_budgets", budgets, shapes).reshape(-1)
+
+
+def _mixture(spec: CmdpSpec, p: Floats, budget: float) -> Floats:
+    policy = np.empty((spec.horizon, spec.num_states, spec.num_actions))
+    known = (p, spec.next_states, spec.signals, spec.available_actions, spec.initial_distribution)
+    feasible, least_cost = solve_cmdp(*known, budget, policy)
+    if not feasible:
+        raise InfeasibleError(np.array([budget]), np.array([least_cost]), least_cost - budget)
+    return policy
+
+
+@compiled
+def solve_cmdp(
+    p: Floats,
+    next_states: NextStates,
+    signals: Floats,
+    available: NDArray[np.bool_],
+    initial: Floats,
+    budget: float,
+    probabilities: Floats,
+) -> tuple[bool, float]:
+    """Write the optimal policy [H, S, A] for signal 0 with signal 1 within `budget`; of least cost if there is none.
+
+    Returns whether the budget can be kept, and the cost of the cheaper of the two policies mixed.
+    """
+    horizon, num_states, num_actions = probabilities.shape
+    costly, cheap = np.empty((horizon, num_states), np.int32), np.empty((horizon, num_states), np.int32)
+    share, cheap_cost = search_multiplier(p, next_states, signals, available, initial, budget, costly, cheap)
+    probabilities[:] = (1.0 - max(0.0, share)) * occupancy(p, next_states, cheap, initial, num_actions)
+    if share > 0.0:
+        probabilities += share * occupancy(p, next_states, costly, initial, num_actions)
+    policy_from_occupancy(probabilities, available)
+    return share >= 0.0, cheap_cost
+
+
+@compiled
+def policy_from_occupancy(visits: Floats, available: NDArray[np.bool_]) -> None:
+    """Turn an occupancy [H, S, A] into the policy that has it; where it never comes, even over the available actions."""
+    horizon, num_states, num_actions = visits.shape
+    for h in range(horizon):
+        for s in range(num_states):
+            reached, choices = 0.0, 0
+            for a in range(num_actions):
+                reached += visits[h, s, a]
+                choices += available[s, a]
+            for a in range(num_actions):
+                if reached > 0.0:
+                    visits[h, s, a] /= reached
+                else:
+                    visits[h, s, a] = 1.0 / choices if available[s, a] else 0.0
+
+
+@compiled
+def search_multiplier(
+    p: Floats,
+    next_states: NextStates,
+    signals: Floats,
+    available: NDArray[np.bool_],
+    initial: Floats,
+    budget: float,
+    costly: Policy,
+    cheap: Policy,
+) -> tuple[float, float]:
+    """Write two policies whose mixture is optimal for signal 0 with signal 1 within `budget`.
+
+    Returns the weight of `costly`, or -1 if even the least cost is above the budget, and the cost of `cheap`.
+    The two policies are vertices of the upper hull of (cost, reward); each step asks for the vertex that is furthest above
+    the line through them, until there is none.
+    """
+    policy = np.empty_like(costly)
+    values = np.empty((signals.shape[0], available.shape[0]))
+    weights = np.zeros(signals.shape[0])
+    weights[0] = 1.0
+    plan_policy(p, next_states, signals, weights, available, costly, values)
+    costly_reward, costly_cost = dot(initial, values[0]), dot(initial, values[1])
+    if costly_cost <= budget + ROUNDING:
+        cheap[:] = costly
+        return 1.0, costly_cost
+    weights[0], weights[1] = 0.0, -1.0
+    plan_policy(p, next_states, signals, weights, available, cheap, values)
+    cheap_reward, cheap_cost = dot(initial, values[0]), dot(initial, values[1])
+    if cheap_cost > budget + FEASIBILITY_TOLERANCE:
+        return -1.0, cheap_cost
+    weights[0] = 1.0
+    for _ in range(MAX_SEARCH_STEPS):
+        if costly_cost - cheap_cost <= 0.0:
+            break
+        multiplier = max(0.0, (costly_reward - cheap_reward) / (costly_cost - cheap_cost))
+        weights[1] = -multiplier
+        plan_policy(p, next_states, signals, weights, available, policy, values)
+        reward, cost = dot(initial, values[0]), dot(initial, values[1])
+        line = cheap_reward - multiplier * cheap_cost
+        if reward - multiplier * cost <= line + 1e-13 * (1.0 + abs(line)):
+            break
+        if cost > budget + ROUNDING:
+            costly[:] = policy
+            costly_reward, costly_cost = reward, cost
+        else:
+            cheap[:] = policy
+            cheap_reward, cheap_cost = reward, cost
+    if costly_cost <= cheap_cost:
+        return 0.0, cheap_cost
+    return min(1.0, max(0.0, (budget - cheap_cost) / (costly_cost - cheap_cost))), cheap_cost

@@ -1,0 +1,148 @@
+"""How uncertain the posterior is about the cost of a policy: the standard deviation of V_1^pi(c, p), by the delta method.
+
+Rows are independent Dirichlet with means m and total weights w. A change of the row (s,a) moves the value by
+G(s,a,.) = sum_h occ_h(s,a) Vc_{h+1}(.) times the change, and the row's covariance is that of m over w + 1. Hence
+
+    sigma^2 = sum_{s,a} Var_{s' ~ m(.|s,a)}[G(s,a,s')] / (w(s,a) + 1)
+
+with the occupancy and the cost-to-go of the policy under m: one pass forward, one backward.
+
+A row that was seen a few times has a small variance only because the rare was not seen yet. So rows are taken with some more
+observations, spread evenly over their support (as Agresti and Coull do for a proportion); w stays what it is.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safe_psrl.arrays import Floats, NextStates
+from safe_psrl.compiled import compiled, inlined
+from safe_psrl.planning.evaluation import look_ahead, spread
+
+LARGEST_VARIANCE = 0.25  # of a signal in [0, 1]
+
+
+@compiled
+def smoothed_mean(prior: Floats, counts: NDArray[np.int64], smoothing: float, mean: Floats, weight: Floats) -> None:
+    """Write the mean rows [L, S, A, W], each with `smoothing` more observations, and their weights without [L, S, A]."""
+    steps, num_states, num_actions, width = prior.shape
+    for h in range(steps):
+        for s in range(num_states):
+            for a in range(num_actions):
+                support, total = 0, 0.0
+                for t in range(width):
+                    support += prior[h, s, a, t] > 0.0
+                    total += prior[h, s, a, t] + counts[h, s, a, t]
+                weight[h, s, a] = total
+                for t in range(width):
+                    even = smoothing / support if prior[h, s, a, t] > 0.0 else 0.0
+                    known = prior[h, s, a, t] + counts[h, s, a, t]
+                    mean[h, s, a, t] = (known + even) / (total + smoothing) if total > 0.0 else 0.0
+
+
+@compiled
+def costs_to_go(mean: Floats, next_states: NextStates, cost: Floats, probabilities: Floats, ahead: Floats) -> None:
+    """Write the policy's expected cost from each step on, [H+1, S]; `cost` is [1|H, S, A]."""
+    horizon, num_states, num_actions = probabilities.shape
+    ahead[horizon] = 0.0
+    for h in range(horizon - 1, -1, -1):
+        step_cost = h if cost.shape[0] > 1 else 0
+        for s in range(num_states):
+            total = 0.0
+            for a in range(num_actions):
+                if probabilities[h, s, a] > 0.0:
+                    onward = look_ahead(mean, next_states, h, s, a, ahead, h + 1)
+                    total += probabilities[h, s, a] * (cost[step_cost, s, a] + onward)
+            ahead[h, s] = total
+
+
+@compiled
+def randomised_occupancy(mean: Floats, next_states: NextStates, probabilities: Floats, initial: Floats, visits: Floats) -> None:
+    """Write the probability of (s, a) at each step, [H, S, A]."""
+    horizon, num_states, num_actions = probabilities.shape
+    reached = initial.copy()
+    for h in range(horizon):
+        reached_next = np.zeros(num_states)
+        for s in range(num_states):
+            for a in range(num_actions):
+                visits[h, s, a] = reached[s] * probabilities[h, s, a]
+                if visits[h, s, a] > 0.0:
+                    spread(mean, next_states, h, s, a, visits[h, s, a], reached_next)
+        reached = reached_next
+
+
+@compiled
+def cost_deviation(
+    mean: Floats,
+    next_states: NextStates,
+    weight: Floats,
+    cost: Floats,
+    probabilities: Floats,
+    initial: Floats,
+    cost_visits: NDArray[np.int64],
+) -> float:
+    """sigma of the policy's expected cost. `cost_visits` [1|H, S, A] are what a learned cost was seen on; no rows if known."""
+    horizon, num_states, _ = probabilities.shape
+    ahead, visits = np.empty((horizon + 1, num_states)), np.empty(probabilities.shape)
+    costs_to_go(mean, next_states, cost, probabilities, ahead)
+    randomised_occupancy(mean, next_states, probabilities, initial, visits)
+    variance = kernel_variance(mean, next_states, weight, visits, ahead) + learned_cost_variance(visits, cost_visits)
+    return math.sqrt(variance)
+
+
+@compiled
+def kernel_variance(mean: Floats, next_states: NextStates, weight: Floats, visits: Floats, ahead: Floats) -> float:
+    """The part of sigma^2 that comes from not knowing the kernel; the formula above."""
+    steps, num_states, num_actions, width = mean.shape
+    horizon, variance = visits.shape[0], 0.0
+    gain = np.empty(width)
+    for step in range(steps):
+        for s in range(num_states):
+            for a in range(num_actions):
+                gain[:] = 0.0
+                reached = 0.0
+                for h in range(step, horizon if steps == 1 else step + 1):
+                    reached += visits[h, s, a]
+                    add_gain(next_states, h, s, a, visits[h, s, a], ahead, gain)
+                if reached > 0.0:
+                    variance += row_variance(mean[step, s, a], gain) / (weight[step, s, a] + 1.0)
+    return variance
+
+
+@inlined
+def add_gain(next_states: NextStates, h: int, s: int, a: int, visit: float, ahead: Floats, gain: Floats) -> None:
+    """One step's part of G(s,a,.), of the entries of its row."""
+    if next_states.shape[0] == 0:
+        for t in range(gain.size):
+            gain[t] += visit * ahead[h + 1, t]
+        return
+    step_states = h if next_states.shape[0] > 1 else 0
+    for j in range(gain.size):
+        gain[j] += visit * ahead[h + 1, next_states[step_states, s, a, j]]
+
+
+@compiled
+def learned_cost_variance(visits: Floats, cost_visits: NDArray[np.int64]) -> float:
+    """The part that comes from a learned cost: the variance of each mean, at most 1/4 over its observations + 1."""
+    steps, num_states, num_actions = cost_visits.shape
+    horizon, variance = visits.shape[0], 0.0
+    for step in range(steps):
+        for s in range(num_states):
+            for a in range(num_actions):
+                reached = 0.0
+                for h in range(step, horizon if steps == 1 else step + 1):
+                    reached += visits[h, s, a]
+                variance += reached * reached * LARGEST_VARIANCE / (cost_visits[step, s, a] + 1.0)
+    return variance
+
+
+@compiled
+def row_variance(row: Floats, values: Floats) -> float:
+    """Var of `values` under the distribution `row`."""
+    first, second = 0.0, 0.0
+    for t in range(row.size):
+        first += row[t] * values[t]
+    for t in range(row.size):
+        second += row[t] * (values[t] - first) * (values[t] - first)
+    return second

@@ -1,0 +1,1 @@
+"""Problem definitions: specifications, their checks, their text form, and the problems that come with the product."""

@@ -1,0 +1,145 @@
+"""Specifications as TOML or JSON text. Text in, text out: reading and writing files is for those who have files."""
+
+import json
+import math
+import tomllib
+from difflib import get_close_matches
+from typing import Any, Final
+
+import numpy as np
+import tomli_w
+from numpy.typing import NDArray
+
+from safe_psrl.errors import SpecError
+from safe_psrl.problem.options import SafePsrlOptions
+from safe_psrl.problem.spec import CmdpSpec, Constraint
+from safe_psrl.problem.support import written
+
+SPEC_FIELDS: Final = (
+    "num_states",
+    "num_actions",
+    "horizon",
+    "stationary",
+    "initial_state",
+    "initial_distribution",
+    "reward",
+    "reward_learned",
+    "constraints",
+    "available_actions",
+    "support",
+    "next_states",
+    "dirichlet_prior",
+)
+CONSTRAINT_FIELDS: Final = ("name", "cost", "cost_budget", "satisfiable_cost", "learned")
+OPTION_FIELDS: Final = ("method", "pessimism_coefficient", "cap_pessimism", "confidence", "max_kernel_draws")
+NOT_ADAPTIVE: Final = ("pessimism_coefficient", "cap_pessimism")
+ADAPTIVE_ONLY: Final = ("confidence",)
+
+
+def parse_document(text: str, kind: str) -> dict[str, Any]:
+    """`text` in `kind` ("toml" or "json") as a dictionary."""
+    try:
+        document = json.loads(text) if kind == "json" else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # both parsers' own errors are ValueErrors, as is a number of too many digits
+        raise SpecError(f"{kind} document", text[:20], f"cannot be read: {error}") from None
+    if not isinstance(document, dict):
+        raise SpecError(f"{kind} document", text[:20], "must be a table of fields")
+    return document
+
+
+def write_document(document: dict[str, Any], kind: str) -> str:
+    return json.dumps(document, indent=2) + "\n" if kind == "json" else tomli_w.dumps(document)
+
+
+def spec_from_document(document: dict[str, Any]) -> CmdpSpec:
+    """The specification with the fields of `document`, which are those of `CmdpSpec`."""
+    _refuse_unknown(document, SPEC_FIELDS, "")
+    _require(document, ("num_states", "num_actions", "horizon", "reward", "constraints"), "")
+    entries = document["constraints"]
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise SpecError("constraints", entries, "must be a list of tables")
+    for i, entry in enumerate(entries):
+        _refuse_unknown(entry, CONSTRAINT_FIELDS, f"constraints[{i}].")
+        _require(entry, CONSTRAINT_FIELDS[:4], f"constraints[{i}].")
+    constraints = [Constraint(**entry) for entry in entries]
+    return CmdpSpec(**{**document, "constraints": constraints})
+
+
+def spec_to_document(spec: CmdpSpec) -> dict[str, Any]:
+    """The shortest document that gives `spec` again."""
+    document: dict[str, Any] = {
+        "num_states": spec.num_states,
+        "num_actions": spec.num_actions,
+        "horizon": spec.horizon,
+    }
+    if not spec.stationary:
+        document["stationary"] = False
+    starts = np.flatnonzero(spec.initial_distribution)
+    if len(starts) == 1 and spec.initial_distribution[starts[0]] == 1:
+        document["initial_state"] = int(starts[0])
+    else:
+        document["initial_distribution"] = spec.initial_distribution.tolist()
+    document["reward"] = _steps(spec.signals[0])
+    if spec.learned_signals[0]:
+        document["reward_learned"] = True
+    if not spec.available_actions.all():
+        document["available_actions"] = spec.available_actions.tolist()
+    if spec.lists_next_states:
+        document["next_states"] = _steps(written(spec.next_states, spec.dirichlet_prior))
+    elif not spec.support.all():
+        document["support"] = _steps(spec.support)
+    weights = spec.dirichlet_prior[spec.support]
+    uniform = weights.size > 0 and bool((weights == weights[0]).all())
+    document["dirichlet_prior"] = float(weights[0]) if uniform else _steps(spec.dirichlet_prior)
+    document["constraints"] = [
+        {
+            "name": name,
+            "cost": _steps(spec.signals[1 + i]),
+            "cost_budget": float(spec.cost_budgets[i]),
+            "satisfiable_cost": float(spec.satisfiable_costs[i]),
+            **({"learned": True} if spec.learned_signals[1 + i] else {}),
+        }
+        for i, name in enumerate(spec.constraint_names)
+    ]
+    return document
+
+
+def options_from_document(document: dict[str, Any]) -> SafePsrlOptions:
+    _refuse_unknown(document, OPTION_FIELDS, "")
+    return SafePsrlOptions(**document)
+
+
+def options_to_document(options: SafePsrlOptions) -> dict[str, Any]:
+    """Every option that its method has."""
+    foreign = NOT_ADAPTIVE if options.is_adaptive else ADAPTIVE_ONLY
+    return {field: getattr(options, field) for field in OPTION_FIELDS if field not in foreign}
+
+
+def scalar_of(text: str) -> bool | int | float | str:
+    """A value typed on a command line: true, 3, 0.5, or else the word itself."""
+    if text in {"true", "false"}:
+        return text == "true"
+    try:
+        number = int(text) if text.lstrip("+-").isdigit() else float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
+
+
+def _steps(table: NDArray[Any]) -> list[Any]:
+    """Nested lists, without the leading axis where it has length 1."""
+    return list((table[0] if len(table) == 1 else table).tolist())
+
+
+def _refuse_unknown(document: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+    for field, value in document.items():
+        if field not in known:
+            close = get_close_matches(field, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"the fields are {', '.join(known)}"
+            raise SpecError(where + (field if field.isprintable() else repr(field)), value, f"is not a field; {hint}")
+
+
+def _require(document: dict[str, Any], fields: tuple[str, ...], where: str) -> None:
+    for field in fields:
+        if field not in document:
+            raise SpecError(f"{where}{field}", None, "is missing")

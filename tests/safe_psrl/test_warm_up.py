@@ -1,0 +1,98 @@
+"""Compiling ahead: after `warm_up`, nothing that a service calls compiles any more."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numba.core.dispatcher import Dispatcher
+
+import safe_psrl
+from safe_psrl import CmdpSpec, SafePsrl, SafePsrlOptions, SimulatedRun, Transition, exact_optimum, preset, warm_up
+from safe_psrl_testbed.kernels import KERNELS
+
+
+def signatures() -> dict[str, int]:
+    """How many versions of each compiled function exist by now."""
+    counted = {}
+    for module in pkgutil.walk_packages(safe_psrl.__path__, "safe_psrl."):
+        for name, thing in vars(importlib.import_module(module.name)).items():
+            if isinstance(thing, Dispatcher):
+                counted[f"{thing.__module__}.{name}"] = len(thing.signatures)
+    return counted
+
+
+@pytest.fixture(scope="module")
+def warm() -> dict[str, int]:
+    warm_up()
+    return signatures()
+
+
+def play(spec: CmdpSpec, kernel: np.ndarray) -> None:
+    """Everything that the service and the experiments do with a problem."""
+    for options in (SafePsrlOptions(pessimism_coefficient=1, cap_pessimism=True), SafePsrlOptions("adaptive")):
+        learner = SafePsrl(spec, options, seed=7)
+        state, plan = learner.start_episode(learner.initial_state())
+        action = int(plan.policy[0, 0])
+        seen = Transition(0, 0, action, int(kernel[0, action].argmax()), 0.5, (0.5,) * spec.num_constraints)
+        learner.start_episode(learner.observe(state, seen))
+        if not (options.is_adaptive and spec.num_constraints > 1):  # not compiled as a whole
+            SimulatedRun(learner, kernel).advance(2)
+    exact_optimum(spec, kernel, [spec.horizon] * spec.num_constraints)
+
+
+@pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy"])
+def test_presets_compile_nothing_more(warm: dict[str, int], name: str) -> None:
+    """The first episode of another preset finds every kernel ready, masks or not."""
+    assert warm["safe_psrl.methods.episode.decide_episode"] > 0
+    play(preset(name), KERNELS[name]())
+    assert signatures() == warm
+
+
+def test_several_constraints_compile_nothing_more(warm: dict[str, int], two_constraints: CmdpSpec) -> None:
+    """A vector of duals has the types of a single one."""
+    play(two_constraints, KERNELS["streaming-buffer"]())
+    assert signatures() == warm
+
+
+@pytest.mark.parametrize("variant", [{}, {"per_step": True}, {"num_constraints": 2}])
+def test_listed_next_states_compile_nothing_more(
+    warm: dict[str, int], make_case: Callable, listed: Callable, variant: dict
+) -> None:
+    """To the compiler, a problem over all next states is one whose lists have no rows."""
+    spec, p = listed(make_case(1, (4, 3, 2), masked=True, **variant))
+    for options in (SafePsrlOptions(), SafePsrlOptions("adaptive")):
+        learner = SafePsrl(spec, options)
+        state, plan = learner.start_episode(learner.initial_state())
+        action = int(plan.policy[0, 0])
+        after = int(spec.next_states[0, 0, action, 0])
+        learner.start_episode(learner.observe(state, Transition(0, 0, action, after)))
+        SimulatedRun(learner, p).advance(2)
+    exact_optimum(spec, p, [spec.horizon] * spec.num_constraints)
+    assert signatures() == warm
+
+
+@pytest.mark.parametrize(
+    ("sizes", "variant"),
+    [
+        ((1, 1, 1), {}),
+        ((1, 3, 2), {"learned": True}),
+        ((4, 3, 5), {"learned": True, "num_constraints": 2}),
+        ((4, 3, 5), {"per_step": True, "step_signals": True, "masked": True}),
+        ((3, 1, 4), {"per_step": True, "step_signals": True, "learned": True}),
+    ],
+)
+def test_variants_compile_nothing_more(
+    warm: dict[str, int], make_case: Callable, sizes: tuple[int, int, int], variant: dict
+) -> None:
+    """Learned signals, per-step kernels and edge sizes are the same types to the compiler."""
+    spec, p = make_case(1, sizes, **variant)
+    learner = SafePsrl(spec)
+    state, plan = learner.start_episode(learner.initial_state())
+    action = int(plan.policy[0, 0])
+    seen = Transition(0, 0, action, int(p[0, 0, action].argmax()), 0.5, (0.5,) * spec.num_constraints)
+    learner.start_episode(learner.observe(state, seen))
+    exact_optimum(spec, p, [spec.horizon] * spec.num_constraints)
+    SimulatedRun(learner, p, true_signals=spec.signals.copy()).advance(2)
+    assert signatures() == warm
