@@ -8,7 +8,7 @@ OUT    ?= demo-results
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-faults test-mutations test-fuzz test-soak lte setup proto format gates lint types contracts \
+.PHONY: help demo test test-faults test-mutations test-fuzz test-soak lte setup proto sync-client format gates lint types contracts \
 	generated pytest lock audit docs-check deploy-check clean
 
 help: ## List the targets
@@ -103,8 +103,14 @@ proto: $(VENV)/.installed ## Generate Python code from the .proto files
 	@$(PROTOC) --python_out=$(GENERATED) --mypy_out=quiet:$(GENERATED) $(MESSAGES)
 	@$(PROTOC) --grpc_python_out=$(GENERATED) --mypy_grpc_out=quiet:$(GENERATED) $(SERVICES)
 
+sync-client: $(VENV)/.installed ## Generate the synchronous client from the asyncio client
+	@$(BIN)/python client/generate_sync_client.py
+
 generated: $(VENV)/.installed
 	@rm -rf $(VENV)/generated
+	@$(BIN)/python client/generate_sync_client.py $(VENV)/generated/sync
+	@diff -r --exclude='__pycache__' client/safe_psrl_client/sync $(VENV)/generated/sync \
+		|| { echo "the synchronous client differs from the asyncio client: run 'make sync-client' and commit"; exit 1; }
 	@$(MAKE) --no-print-directory proto GENERATED=$(VENV)/generated
 	@diff -r --exclude='*.proto' --exclude='__pycache__' --exclude='__init__.py' --exclude='py.typed' proto/safe_psrl_proto $(VENV)/generated/safe_psrl_proto \
 		|| { echo "generated code differs from the .proto files: run 'make proto' and commit"; exit 1; }

@@ -53,17 +53,16 @@ def create(
     Example: safe-psrl agent create shop --preset inventory --seed 7 --set cap_pessimism=true
     """
     from safe_psrl_client import options_from_document  # noqa: PLC0415
-    from safe_psrl_client.patience import patiently  # noqa: PLC0415
 
     if bool(preset) == (spec is not None):
         raise typer.BadParameter("give either --preset or --spec", param_hint="--preset")
     if seed is not None and seed > MAX_SEED:
         raise typer.BadParameter(f"must be at most {MAX_SEED}", param_hint="--seed")
-    with connected(target) as client:
+    with connected(target, wait) as client:
         options = options_from_document(_options(settings or []))
         definition = preset if spec is None else _definition(spec, options, seed)
         apart: dict[str, Any] = {"options": options, "seed": seed or 0} if spec is None else {}  # a specification has its own
-        reply = patiently(lambda: client.create_agent(name, definition, **apart), wait)
+        reply = client.create_agent(name, definition, **apart)
         existed = " existed already, with the same definition" if reply.existed else " created"
         _print(plain(reply), as_json, f"agent {name}{existed}")
 

@@ -26,11 +26,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 
 @contextmanager
-def connected(target: str) -> Iterator["Client"]:
-    """A client of the service at `target`; its errors end the command."""
+def connected(target: str, wait: float = 0.0) -> Iterator["Client"]:
+    """A client of the service at `target`, which is waited for that many seconds; its errors end the command."""
     from safe_psrl_client import Client  # noqa: PLC0415
 
-    with reported_errors(target), Client(target, timeout=TIMEOUT, **client_credentials()) as client:
+    with reported_errors(target), Client(target, timeout=TIMEOUT, patience=wait, **client_credentials()) as client:
         yield client
 
 

@@ -16,7 +16,6 @@ from rich.table import Table
 from safe_psrl import SafePsrl, SimulatedRun
 from safe_psrl_cli.server_process import ServerProcess
 from safe_psrl_client import Client, EpisodeResult, RemoteAgent
-from safe_psrl_client.patience import patiently
 from safe_psrl_client.play import play_episode
 from safe_psrl_experiments.demo_figure import Story, draw_story
 from safe_psrl_testbed import scenario_named
@@ -131,7 +130,7 @@ class DemoPlay:
         self._story.costs.append(result.costs[0])
 
     def _look(self) -> None:
-        constraint = patiently(lambda: self._client.get_agent(self._name), PATIENCE).status.constraints[0]
+        constraint = self._client.get_agent(self._name).status.constraints[0]
         self._story.duals.append((len(self._story.costs), constraint.dual_variable))
 
     def _crash(self) -> None:

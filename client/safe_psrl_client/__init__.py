@@ -1,16 +1,18 @@
-"""What an environment installs: the service as a client sees it, light, with threads or asyncio.
+"""The light client of the service, for threads and for asyncio: all that an environment has to install.
 
 with Client("127.0.0.1:50551") as client:
     play(environment, RemoteAgent(client, "buffer"), episodes=100)
 """
 
+import atexit
+
 from safe_psrl_client.agent import Agent, Mode, RemoteAgent
-from safe_psrl_client.aio_client import AsyncClient
+from safe_psrl_client.aio.client import AsyncClient
+from safe_psrl_client.aio.episode import AsyncEpisode
+from safe_psrl_client.aio.stream import AsyncStepStream
 from safe_psrl_client.channel import DEFAULT_TARGET
-from safe_psrl_client.client import Client
 from safe_psrl_client.credentials import tls_credentials
 from safe_psrl_client.documents import options_from_document, spec_from_document, spec_to_document
-from safe_psrl_client.episode import AsyncEpisode, Episode
 from safe_psrl_client.errors import (
     AbortedError,
     AgentPausedError,
@@ -37,7 +39,9 @@ from safe_psrl_client.errors import (
 )
 from safe_psrl_client.play import Environment, EpisodeResult, play
 from safe_psrl_client.requests import Transition
-from safe_psrl_client.stream import StepStream
+from safe_psrl_client.sync.client import Client
+from safe_psrl_client.sync.episode import Episode
+from safe_psrl_client.sync.stream import StepStream, close_open_streams
 
 __all__ = [
     "DEFAULT_TARGET",
@@ -47,6 +51,7 @@ __all__ = [
     "AlreadyExistsError",
     "AsyncClient",
     "AsyncEpisode",
+    "AsyncStepStream",
     "CancelledError",
     "Client",
     "DataLossError",
@@ -80,3 +85,5 @@ __all__ = [
     "spec_to_document",
     "tls_credentials",
 ]
+
+atexit.register(close_open_streams)

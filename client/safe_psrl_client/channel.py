@@ -1,6 +1,5 @@
-"""Channels to the service: where, with which options, and what goes along with every call."""
+"""Channels to the service: targets, options and the routing header."""
 
-import json
 import re
 from typing import Any, Final
 from urllib.parse import quote
@@ -15,38 +14,20 @@ MAX_MESSAGE_BYTES: Final = 256 * 2**20
 LONGEST_HEADER: Final = 512
 SCHEMES: Final = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "xds:")
 
-# Every call of this package can be repeated, so a call that met a dead connection is. What has no name here has no retry:
-# all other codes are answers.
-SERVICE_CONFIG: Final[dict[str, Any]] = {
-    "methodConfig": [
-        {
-            "name": [{"service": "safe_psrl.v1.ControlService"}, {"service": "safe_psrl.v1.AdminService"}],
-            "retryPolicy": {
-                "maxAttempts": 5,
-                "initialBackoff": "0.05s",
-                "maxBackoff": "1s",
-                "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ]
-}
 OPTIONS: Final[list[tuple[str, Any]]] = [
-    ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
-    ("grpc.enable_retries", 1),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     # A restarted server is found again within a second, not after gRPC's two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.min_reconnect_backoff_ms", 5_000),  # in spite of its name, how long one attempt to connect may take
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # despite its name, the timeout of one attempt to connect
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
 ]
 
 
 def checked_target(text: str) -> str:
-    """`host:port`, `[v6]:port`, `unix:PATH`, or an address of gRPC's with its scheme."""
+    """`host:port`, `[v6]:port`, `unix:PATH`, or another gRPC address with its scheme."""
     if text.startswith(SCHEMES) and text.partition(":")[2].strip("/"):
         return text
     matched = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})", text)
@@ -56,19 +37,19 @@ def checked_target(text: str) -> str:
 
 
 def open_channel(target: str, credentials: grpc.ChannelCredentials | None = None) -> grpc.Channel:
-    """A channel that connects when it is first used; with `credentials`, over TLS."""
+    """A channel that connects on first use; with `credentials`, over TLS."""
     if credentials is None:
         return grpc.insecure_channel(checked_target(target), OPTIONS)
     return grpc.secure_channel(checked_target(target), credentials, OPTIONS)
 
 
 def open_aio_channel(target: str, credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
-    """The same for asyncio."""
+    """`open_channel` for asyncio."""
     if credentials is None:
         return grpc.aio.insecure_channel(checked_target(target), OPTIONS)
     return grpc.aio.secure_channel(checked_target(target), credentials, OPTIONS)
 
 
 def call_metadata(agent: str) -> tuple[tuple[str, str], ...]:
-    """The header `agent`, by which a proxy can send an agent's calls to one replica. Percent-encoded where not ASCII."""
+    """The header `agent`, by which a proxy can route an agent's calls to one replica. Non-ASCII is percent-encoded."""
     return (("agent", quote(agent, safe="/:")[:LONGEST_HEADER]),) if agent else ()

@@ -1,15 +1,13 @@
-"""Where an episode stands: what to send next and what a reply means, without sending. Serves every way of playing."""
-
-from collections.abc import Sequence
+"""The position in an episode: the next request, and what a reply changes. No I/O; all clients and modes share it."""
 
 from safe_psrl_client import requests
 from safe_psrl_client.errors import EpisodeClosedError
 from safe_psrl_client.requests import Transition
-from safe_psrl_proto.v1 import control_pb2, events_pb2
+from safe_psrl_proto.v1 import control_pb2
 
 
 class EpisodeCursor:
-    """Its requests carry the episode, the step, and for the start a key: each can be sent again until it is answered."""
+    """Its requests carry the episode, the step, and for the start a key: each can be repeated."""
 
     def __init__(self, agent: str, state: int, *, with_policy: bool = False, abandon_open: bool = False) -> None:
         self.agent = agent
@@ -26,26 +24,18 @@ class EpisodeCursor:
         self.is_open = True
 
     def report(self, seen: Transition) -> control_pb2.StepRequest:
-        self._require_open()
+        if not self.is_open:
+            raise EpisodeClosedError(f"agent {self.agent}: no episode is open; begin one first", "NO_EPISODE")
         return requests.step(self.agent, self.number, self.step, seen)
 
     def reported(self, seen: Transition, reply: control_pb2.StepResponse) -> int | None:
-        """Go on to where `seen` led; the action to play there, or None at the end."""
+        """Advance to the state after `seen`; the action to play there, or None at the end."""
         self.state, self.step = seen.next_state, self.step + 1
         self.action = None if reply.episode_done else reply.action
         self.is_open = not reply.episode_done
         return self.action
 
-    def report_all(self, seen: Sequence[Transition]) -> control_pb2.ReportEpisodeRequest:
-        self._require_open()
-        return requests.report_episode(self.agent, self.number, seen)
-
-    def close(self, end: "events_pb2.EpisodeEnd.ValueType") -> control_pb2.EndEpisodeRequest:
-        """No more steps: the request that says so."""
+    def close(self) -> None:
+        """Accept no more steps."""
         self.is_open = False
         self.action = None
-        return control_pb2.EndEpisodeRequest(agent=self.agent, episode=self.number, end=end)
-
-    def _require_open(self) -> None:
-        if not self.is_open:
-            raise EpisodeClosedError(f"agent {self.agent}: no episode is open here; begin one first", "NO_EPISODE")

@@ -1,23 +1,18 @@
-"""The three ways in which a remote agent plays: a call a step, a stream, or the policy here and a report at the end."""
+"""The three ways in which a remote agent plays: one call per step, a stream, or the policy locally and a report at the end."""
 
-from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
 
-from safe_psrl_client.client import Client
 from safe_psrl_client.cursor import EpisodeCursor
-from safe_psrl_client.episode import ABANDONED, FAREWELL_TIMEOUT, TRUNCATED
 from safe_psrl_client.errors import EpisodeClosedError, SafePsrlClientError
-from safe_psrl_client.patience import patiently
-from safe_psrl_client.requests import Transition
-from safe_psrl_client.stream import StepStream
+from safe_psrl_client.requests import ABANDONED, Transition
+from safe_psrl_client.sync.client import Client
+from safe_psrl_client.sync.episode import ABANDON_TIMEOUT
+from safe_psrl_client.sync.stream import RetryingStream
 from safe_psrl_proto.v1 import control_pb2, model_pb2
 
-T = TypeVar("T")
 
-
-class Play:
-    """What the ways have in common."""
+class StepMode:
+    """One call per step; the base of the other modes."""
 
     with_policy = False
 
@@ -30,75 +25,63 @@ class Play:
 
     def begin(self, state: int) -> int:
         cursor = EpisodeCursor(self.name, state, with_policy=self.with_policy, abandon_open=self._abandon_open)
-        reply = self.start(cursor.start)
+        reply = self._send_start(cursor.start)
         cursor.started(reply)
         self.cursor = cursor
         self.policy = reply.policy if self.with_policy else None
         return reply.action
 
-    def start(self, request: control_pb2.StartEpisodeRequest) -> control_pb2.StartEpisodeResponse:
-        return self.insist(lambda: self.client.send_start(request))
-
     def step(self, seen: Transition) -> int | None:
-        raise NotImplementedError
+        cursor = self._open_cursor()
+        return cursor.reported(seen, self._send_step(cursor.report(seen)))
 
     def finish(self) -> None:
         if self.cursor is not None and self.cursor.is_open:
-            request = self.cursor.close(TRUNCATED)
-            self.insist(lambda: self.client.send_end(request))
+            self.cursor.close()
+            self.client.end_episode(self.name, self.cursor.number)
 
     def abandon(self) -> None:
         if self.cursor is not None and self.cursor.is_open:
+            self.cursor.close()
             with suppress(SafePsrlClientError):
-                self.client.send_end(self.cursor.close(ABANDONED), FAREWELL_TIMEOUT)
+                self.client.end_episode(self.name, self.cursor.number, ABANDONED, timeout=ABANDON_TIMEOUT)
 
     def close(self) -> None:
         self.abandon()
 
-    def insist(self, call: Callable[[], T]) -> T:
-        return patiently(call, self.client.patience)
+    def _send_start(self, request: control_pb2.StartEpisodeRequest) -> control_pb2.StartEpisodeResponse:
+        return self.client.send_start(request)
 
-    def open_cursor(self) -> EpisodeCursor:
-        if self.cursor is None:
-            raise EpisodeClosedError(f"agent {self.name}: no episode is open here; begin one first", "NO_EPISODE")
+    def _send_step(self, request: control_pb2.StepRequest) -> control_pb2.StepResponse:
+        return self.client.send_step(request)
+
+    def _open_cursor(self) -> EpisodeCursor:
+        if self.cursor is None or not self.cursor.is_open:
+            raise EpisodeClosedError(f"agent {self.name}: no episode is open; begin one first", "NO_EPISODE")
         return self.cursor
 
 
-class SteppedPlay(Play):
-    def step(self, seen: Transition) -> int | None:
-        cursor = self.open_cursor()
-        request = cursor.report(seen)
-        return cursor.reported(seen, self.insist(lambda: self.client.send_step(request)))
+class StreamMode(StepMode):
+    """Steps and starts over one stream."""
 
-
-class StreamedPlay(Play):
-    """A stream is renewed once it is `client.timeout` old, and ends when it is twice that: a reply has so long to come."""
-
-    _stream: StepStream | None = None
-
-    def start(self, request: control_pb2.StartEpisodeRequest) -> control_pb2.StartEpisodeResponse:
-        return self.insist(lambda: self._fresh_stream().exchange(request)).start_episode
-
-    def step(self, seen: Transition) -> int | None:
-        cursor = self.open_cursor()
-        request = cursor.report(seen)
-        return cursor.reported(seen, self.insist(lambda: self._fresh_stream().exchange(request)).step)
+    def __init__(self, client: Client, name: str, abandon_open: bool) -> None:
+        super().__init__(client, name, abandon_open)
+        self._stream = RetryingStream(client, name)
 
     def close(self) -> None:
         super().close()
-        if self._stream is not None:
-            self._stream.close()
+        self._stream.close()
 
-    def _fresh_stream(self) -> StepStream:
-        stream = self._stream
-        if stream is None or not stream.is_usable or stream.age > self.client.timeout:
-            if stream is not None:
-                stream.close()
-            stream = self._stream = self.client.step_stream(self.name, timeout=2 * self.client.timeout)
-        return stream
+    def _send_start(self, request: control_pb2.StartEpisodeRequest) -> control_pb2.StartEpisodeResponse:
+        return self._stream.exchange(request).start_episode
+
+    def _send_step(self, request: control_pb2.StepRequest) -> control_pb2.StepResponse:
+        return self._stream.exchange(request).step
 
 
-class LocalPlay(Play):
+class LocalMode(StepMode):
+    """The policy is played here; `finish` reports the whole episode."""
+
     with_policy = True
 
     def begin(self, state: int) -> int:
@@ -108,31 +91,26 @@ class LocalPlay(Play):
         return action
 
     def step(self, seen: Transition) -> int | None:
-        cursor, policy = self.open_cursor(), self.policy
-        if policy is None or not cursor.is_open or self._done:
+        self._open_cursor()
+        if self.policy is None or self._done:
             raise EpisodeClosedError(f"agent {self.name}: the episode is done; begin another one", "NO_EPISODE")
         self._seen.append(seen)
-        self._done = seen.terminal or len(self._seen) == policy.horizon
+        self._done = seen.terminal or len(self._seen) == self.policy.horizon
         if self._done:
             return None
-        if not 0 <= seen.next_state < policy.num_states:  # the server would say so at the end; an action is needed now
-            raise ValueError(f"next_state = {seen.next_state}: must be from 0 to {policy.num_states - 1}")
-        return policy.actions[len(self._seen) * policy.num_states + seen.next_state]
+        num_states = self.policy.num_states
+        if not 0 <= seen.next_state < num_states:  # the server checks it in `finish`, but an action is needed now
+            raise ValueError(f"next_state must be from 0 to {num_states - 1}, got {seen.next_state}")
+        return self.policy.actions[len(self._seen) * num_states + seen.next_state]
 
     def finish(self) -> None:
-        if self.cursor is not None and self.cursor.is_open:
-            self._report(self.cursor)
-            super().finish()
+        if self.cursor is not None and self.cursor.is_open and self._seen:
+            reply = self.client.report_episode(self.name, self.cursor.number, self._seen)
+            self.cursor.step, self.cursor.is_open = len(self._seen), not reply.episode_done
+        super().finish()
 
     def abandon(self) -> None:
         if self.cursor is not None and self.cursor.is_open:
             with suppress(SafePsrlClientError):
-                self.client.send_report(self.cursor.report_all(self._seen), FAREWELL_TIMEOUT)
-            super().abandon()
-
-    def _report(self, cursor: EpisodeCursor) -> None:
-        if not self._seen:
-            return
-        request = cursor.report_all(self._seen)
-        reply = self.insist(lambda: self.client.send_report(request))
-        cursor.step, cursor.is_open = len(self._seen), not reply.episode_done
+                self.client.report_episode(self.name, self.cursor.number, self._seen, timeout=ABANDON_TIMEOUT)
+        super().abandon()

@@ -1,15 +1,21 @@
 """The contract's requests, made from plain values: shared by the clients, the episodes and the streams."""
 
 import uuid
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
 
 from safe_psrl_client.errors import InvalidArgumentError
-from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
+from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
+
+StreamCall = control_pb2.StepRequest | control_pb2.StartEpisodeRequest | control_pb2.ReportEpisodeRequest
+MAX_BATCH_CALLS: Final = 1024  # the contract's limit
+TRUNCATED: Final = events_pb2.EPISODE_END_TRUNCATED
+ABANDONED: Final = events_pb2.EPISODE_END_ABANDONED
 
 
 class Transition(NamedTuple):
-    """What was seen in one step. Reward and costs, from 0 to 1, may be left out where the problem's are known."""
+    """One observed step. Reward and costs, from 0 to 1, may be omitted where the specification knows them."""
 
     state: int
     action: int
@@ -29,29 +35,16 @@ class Transition(NamedTuple):
         )
 
 
-def new_request_id() -> str:
-    """A key under which StartEpisode can be repeated."""
-    return uuid.uuid4().hex
-
-
 def start_episode(
     agent: str, state: int | None, request_id: str | None, *, with_policy: bool, abandon_open: bool
 ) -> control_pb2.StartEpisodeRequest:
     return control_pb2.StartEpisodeRequest(
         agent=agent,
-        request_id=request_id or new_request_id(),
+        request_id=request_id or uuid.uuid4().hex,  # the key under which it can be repeated
         state=state,
         with_policy=with_policy,
         abandon_open=abandon_open,
     )
-
-
-def get_action(agent: str, state: int, episode: int | None, step: int | None) -> control_pb2.GetActionRequest:
-    return control_pb2.GetActionRequest(agent=agent, state=state, episode=episode, step=step)
-
-
-def report_transition(agent: str, episode: int, step: int, seen: Transition) -> control_pb2.ReportTransitionRequest:
-    return control_pb2.ReportTransitionRequest(agent=agent, episode=episode, step=step, transition=seen.message())
 
 
 def step(agent: str, episode: int, step: int, seen: Transition) -> control_pb2.StepRequest:
@@ -62,6 +55,22 @@ def report_episode(agent: str, episode: int, seen: Sequence[Transition]) -> cont
     return control_pb2.ReportEpisodeRequest(agent=agent, episode=episode, transitions=[one.message() for one in seen])
 
 
+def stream_request(call: StreamCall, tag: int = 0) -> control_pb2.StepStreamRequest:
+    """The message of a stream that carries `call`."""
+    if isinstance(call, control_pb2.StepRequest):
+        return control_pb2.StepStreamRequest(tag=tag, step=call)
+    if isinstance(call, control_pb2.StartEpisodeRequest):
+        return control_pb2.StepStreamRequest(tag=tag, start_episode=call)
+    return control_pb2.StepStreamRequest(tag=tag, report_episode=call)
+
+
+def stream_batches(calls: Iterable[StreamCall]) -> Iterator[control_pb2.StepStreamRequest]:
+    """The fewest messages that carry `calls`, which are tagged 0, 1, ... by their position."""
+    tagged = (stream_request(call, tag) for tag, call in enumerate(calls))
+    while some := list(islice(tagged, MAX_BATCH_CALLS)):
+        yield control_pb2.StepStreamRequest(batch=control_pb2.StepStreamBatch(calls=some))
+
+
 def create_agent(
     agent: str, definition: model_pb2.AgentSpec | str, options: model_pb2.SafePsrlOptions | None, seed: int
 ) -> admin_pb2.CreateAgentRequest:
@@ -69,5 +78,5 @@ def create_agent(
     if isinstance(definition, str):
         return admin_pb2.CreateAgentRequest(agent=agent, preset=definition, options=options, seed=seed)
     if options is not None or seed:
-        raise InvalidArgumentError("options and seed belong into a full specification, not beside it")
+        raise InvalidArgumentError("options and seed belong into the specification: set definition.options and definition.seed")
     return admin_pb2.CreateAgentRequest(agent=agent, spec=definition)

@@ -13,8 +13,8 @@ from grpc_status import rpc_status
 from safe_psrl_client.channel import MAX_MESSAGE_BYTES, call_metadata, checked_target
 from safe_psrl_client.credentials import token_metadata
 from safe_psrl_client.errors import DOMAIN, error_of_call
-from safe_psrl_client.patience import patiently
-from safe_psrl_client.stream import StepStream
+from safe_psrl_client.sync.retry import retry
+from safe_psrl_client.sync.stream import StepStream
 from safe_psrl_conformance.check import FailedError, require, same
 from safe_psrl_conformance.problem import agent_spec
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
@@ -88,7 +88,7 @@ class Wire:
             except grpc.RpcError as error:
                 raise error_of_call(error) from None
 
-        patiently(create, wait)
+        retry(create, wait)
         self.tidy()
 
     # --- calling

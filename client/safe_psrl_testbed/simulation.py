@@ -11,7 +11,7 @@ import grpc
 
 from safe_psrl.problem.documents import spec_to_document
 from safe_psrl_client import Client, InvalidArgumentError, Mode, NotFoundError, spec_from_document
-from safe_psrl_client.patience import DEFAULT_PATIENCE, patiently
+from safe_psrl_client.sync.retry import DEFAULT_PATIENCE
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_testbed.player import Player
 from safe_psrl_testbed.scenario import Scenario
@@ -55,8 +55,7 @@ class Simulation:
         with self._client() as client:
             for player in self._players:
                 definition.seed = player.seed
-                prepare = partial(prepare_agent, client, player.name, definition, self.scenario.name, create=create)
-                patiently(prepare, client.timeout)
+                prepare_agent(client, player.name, definition, self.scenario.name, create=create)
 
     def run(self, on_episode: Callable[[], object] = lambda: None) -> None:
         """Play. Ctrl-C stops it gently; the first error stops it and is raised."""

@@ -1,7 +1,5 @@
 """Targets, options and the routing header."""
 
-import json
-
 import pytest
 
 from safe_psrl_cli import connection
@@ -19,14 +17,6 @@ def test_addresses_of_hosts_and_sockets_are_targets(target: str) -> None:
 def test_other_text_is_refused_with_an_example(target: str) -> None:
     with pytest.raises(InvalidTargetError, match="host:port or unix:PATH"):
         channel.checked_target(target)
-
-
-def test_only_unavailable_is_retried_by_the_channel() -> None:
-    options = dict(channel.OPTIONS)
-    (method,) = json.loads(options["grpc.service_config"])["methodConfig"]
-    assert method["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE"]
-    assert method["retryPolicy"]["maxAttempts"] == 5
-    assert {entry["service"] for entry in method["name"]} == {"safe_psrl.v1.ControlService", "safe_psrl.v1.AdminService"}
 
 
 def test_the_agent_header_is_ascii_whatever_the_name() -> None:

@@ -1,5 +1,6 @@
 """The calls of the service, with threads."""
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -16,6 +17,7 @@ from safe_psrl_client import (
     NotFoundError,
     StepGapError,
     Transition,
+    UnavailableError,
     options_from_document,
     spec_from_document,
     spec_to_document,
@@ -112,7 +114,7 @@ def test_agents_are_listed_over_pages(client: Client, agent_name: str, monkeypat
     names = [f"{agent_name[-100:].lstrip('-')}{i}" for i in range(5)]
     for name in names:
         client.create_agent(name, "factored-toy")
-    monkeypatch.setattr("safe_psrl_client.client.PAGE_SIZE", 2)
+    monkeypatch.setattr("safe_psrl_client.sync.client.PAGE_SIZE", 2)
     listed = [status.agent for status in client.list_agents()]
     assert listed == sorted(listed)
     assert set(names) <= set(listed)
@@ -148,9 +150,16 @@ def test_watching_shows_an_agent_and_ends_when_it_is_closed(client: Client, toy:
     watched.close()
 
 
-def test_a_call_to_nobody_ends_at_its_deadline() -> None:
-    with Client("127.0.0.1:1", timeout=0.2) as client, pytest.raises(DeadlineExceededError):
+def test_a_service_that_is_away_is_retried_until_patience_ends() -> None:
+    with Client("127.0.0.1:1", patience=0.2) as client, pytest.raises(UnavailableError):
         client.get_agent("a")
+
+
+def test_a_service_that_does_not_answer_is_given_up_at_the_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        target = f"127.0.0.1:{silent.getsockname()[1]}"
+        with Client(target, timeout=0.2) as client, pytest.raises(DeadlineExceededError):
+            client.get_agent("a")
 
 
 def test_every_call_carries_the_agent_for_routing() -> None:

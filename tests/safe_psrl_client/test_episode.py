@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from safe_psrl_client import AsyncClient, Client, EpisodeClosedError, NotFoundError, Transition, play
+from safe_psrl_client import AsyncClient, Client, EpisodeClosedError, NotFoundError, Transition, play, requests
 from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_testbed import Scenario
 from safe_psrl_testbed.local_agent import LocalAgent
@@ -119,16 +119,10 @@ async def test_asyncio_has_every_call(server: str, agent_name: str) -> None:
 async def test_asyncio_streams_steps(server: str, agent_name: str) -> None:
     async with AsyncClient(server) as client:
         await client.create_agent(agent_name, "factored-toy")
-
-        async def messages():  # type: ignore[no-untyped-def]  # noqa: ANN202
-            start = control_pb2.StartEpisodeRequest(agent=agent_name, state=0)
-            yield control_pb2.StepStreamRequest(tag=7, start_episode=start)
-            for step in (0, 1, 5, 2):
-                request = control_pb2.StepRequest(
-                    agent=agent_name, episode=1, step=step, transition=Transition(0, 0, 0).message()
-                )
-                yield control_pb2.StepStreamRequest(tag=step, step=request)
-
-        replies = [reply async for reply in client.step_stream(messages(), agent_name)]
-    assert [reply.tag for reply in replies] == [7, 0, 1, 5, 2]
+        stream = client.step_stream(agent_name)
+        tags = [await stream.send(control_pb2.StartEpisodeRequest(agent=agent_name, state=0))]
+        tags += [await stream.send(requests.step(agent_name, 1, step, Transition(0, 0, 0))) for step in (0, 1, 5, 2)]
+        replies = [await stream.receive() for _ in tags]
+    assert not stream.is_usable  # its client closed it
+    assert [reply.tag for reply in replies] == tags
     assert [reply.WhichOneof("outcome") for reply in replies] == ["start_episode", "step", "step", "error", "step"]

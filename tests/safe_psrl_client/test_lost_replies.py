@@ -1,6 +1,5 @@
 """Nothing is lost or learned twice when connections tear in the middle of calls, or the server restarts."""
 
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,9 +62,8 @@ async def test_asyncio_survives_torn_connections_too(
 def test_a_restart_of_the_server_is_a_pause(
     mode: Mode, tmp_path: Path, world: Callable[[int], SeededEnvironment], buffer: Scenario
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        target = f"127.0.0.1:{probe.getsockname()[1]}"
-    settings = {"store": f"sqlite:{tmp_path}", "listen": target, "drain_seconds": 0.2}
+    target = f"unix:{tmp_path}/socket"
+    settings = {"store": f"sqlite:{tmp_path}/data", "listen": target, "drain_seconds": 0.2}
     server = EmbeddedServer(**settings)
     server.__enter__()
 

@@ -9,11 +9,11 @@ from safe_psrl_client import (
     NotFoundError,
     RemoteAgent,
     StepGapError,
+    StepStream,
     Transition,
     UnavailableError,
     requests,
 )
-from safe_psrl_client import stream as streams
 from safe_psrl_proto.v1 import control_pb2
 
 HORIZON = 6
@@ -109,7 +109,7 @@ def test_more_calls_than_a_message_takes_are_sent_in_several(client: Client, age
     """Of 1,024 each, and the rest; the replies are those of all, in order."""
     client.create_agent(agent_name, "factored-toy")
     calls = [start(agent_name), *(step(agent_name, number % 2) for number in range(2499))]
-    assert [len(message.batch.calls) for message in streams.stream_batches(calls)] == [1024, 1024, 452]
+    assert [len(message.batch.calls) for message in requests.stream_batches(calls)] == [1024, 1024, 452]
     with client.step_stream(agent_name) as stream:
         replies = stream.exchange_all(calls)
     assert [reply.tag for reply in replies] == list(range(2500))
@@ -120,7 +120,7 @@ def test_more_calls_than_a_message_takes_are_sent_in_several(client: Client, age
 
 def test_a_batch_that_is_refused_as_a_whole_raises(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """As by a server that takes fewer calls in a message, or does not know batches."""
-    monkeypatch.setattr(streams, "MOST_CALLS", 2000)
+    monkeypatch.setattr(requests, "MAX_BATCH_CALLS", 2000)
     with client.step_stream() as stream:
         with pytest.raises(InvalidArgumentError, match="at most 1024"):
             stream.exchange_all([step("nobody", 0)] * 1025)
@@ -137,19 +137,19 @@ def test_replies_that_nobody_waited_for_are_not_taken_for_those_of_a_batch(clien
 
 
 async def test_asyncio_exchanges_many_calls_at_once(server: str, agent_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As over a stream of the synchronous client: in order, errors in their place, raised only if a batch is refused."""
-    async with AsyncClient(server) as client:
+    """As with the synchronous client: in order, errors in their place, raised only if a batch is refused."""
+    async with AsyncClient(server) as client, client.step_stream(agent_name) as stream:
         await client.create_agent(agent_name, "factored-toy")
         calls = [start(agent_name), *(step(agent_name, number % 2) for number in range(1100)), step(agent_name, 5)]
-        replies = await client.exchange_all(calls, agent_name)
+        replies = await stream.exchange_all(calls)
         assert [reply.tag for reply in replies] == list(range(1102))
         assert [reply.step.step for reply in replies[1:-1]] == [number % 2 for number in range(1100)]
         assert replies[-1].error.reason == "STEP_GAP"
-        assert (await client.exchange_all([report(agent_name, 1)]))[0].report_episode.duplicates == 2
-        assert await client.exchange_all([]) == []
-        monkeypatch.setattr(streams, "MOST_CALLS", 2000)
+        assert (await stream.exchange_all([report(agent_name, 1)]))[0].report_episode.duplicates == 2
+        assert await stream.exchange_all([]) == []
+        monkeypatch.setattr(requests, "MAX_BATCH_CALLS", 2000)
         with pytest.raises(InvalidArgumentError, match="at most 1024"):
-            await client.exchange_all([step("nobody", 0)] * 1025)
+            await stream.exchange_all([step("nobody", 0)] * 1025)
 
 
 def test_a_closed_stream_takes_no_more(client: Client) -> None:
@@ -171,14 +171,24 @@ def test_a_client_closes_its_streams(server: str, agent_name: str) -> None:
     assert not stream.is_usable
 
 
-def test_a_stream_is_renewed_before_its_time_is_up(server: str, agent_name: str) -> None:
-    """With hardly any time for each stream, episodes go on over many of them."""
-    with Client(server, timeout=0.02, patience=10) as hasty, Client(server) as client:
+def test_a_stream_is_replaced_before_its_deadline(server: str, agent_name: str) -> None:
+    """Steps go on over one stream after the other."""
+
+    class CountingClient(Client):
+        opened = 0
+
+        def step_stream(self, agent: str = "", *, timeout: float | None = None) -> StepStream:
+            self.opened += 1
+            return super().step_stream(agent, timeout=timeout)
+
+    episodes = 0
+    with CountingClient(server, timeout=0.5) as client:
         client.create_agent(agent_name, "factored-toy")
-        with RemoteAgent(hasty, agent_name, "stream") as agent:
-            for _ in range(10):
+        with RemoteAgent(client, agent_name, "stream") as agent:
+            while client.opened < 3:
                 action = agent.begin(0)
                 while action is not None:
                     action = agent.step(0, 0, 0)
                 agent.finish()
-        assert client.get_agent(agent_name).status.transitions == 60
+                episodes += 1
+        assert client.get_agent(agent_name).status.transitions == HORIZON * episodes

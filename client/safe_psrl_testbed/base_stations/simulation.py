@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final, Literal
 
 import grpc
@@ -12,10 +11,11 @@ from numpy.typing import NDArray
 
 from safe_psrl.problem.documents import spec_to_document
 from safe_psrl_client import AsyncClient, Client, Transition, spec_from_document
+from safe_psrl_client.aio.retry import DEFAULT_PATIENCE
+from safe_psrl_client.aio.stream import AsyncRetryingStream
 from safe_psrl_client.cursor import EpisodeCursor
-from safe_psrl_client.patience import DEFAULT_PATIENCE, patiently
+from safe_psrl_client.requests import StreamCall
 from safe_psrl_proto.v1 import control_pb2
-from safe_psrl_testbed.base_stations.lane import Call, Lane
 from safe_psrl_testbed.base_stations.world import CLASSES, BaseStations, WorldSettings
 from safe_psrl_testbed.books import BUDGET, SPEC, Books, account, best_within_budget
 from safe_psrl_testbed.playback import PlaybackBuffers
@@ -24,7 +24,7 @@ from safe_psrl_testbed.simulation import prepare_agent
 
 Grouping = Literal["cell", "class", "device"]
 LEARNED: Final = "learned"
-LANES: Final = 8  # streams that the agents are spread over
+STREAMS: Final = 8  # that the agents are spread over
 
 
 class BaseStationsSimulation:
@@ -70,7 +70,7 @@ class BaseStationsSimulation:
         with Client(self._target, **self._connection) as client:
             for i, name in enumerate(self.names):
                 definition.seed = self._settings.seed + i
-                patiently(partial(prepare_agent, client, name, definition, "base-stations"), client.timeout)
+                prepare_agent(client, name, definition, "base-stations")
 
     def run(self, on_episode: Callable[[], object] = lambda: None) -> None:
         """Play. Ctrl-C stops it at once: the episodes under way are left to the next run, which abandons them."""
@@ -81,23 +81,23 @@ class BaseStationsSimulation:
 
     async def _play(self, on_episode: Callable[[], object]) -> None:
         async with AsyncClient(self._target, **self._connection) as client:
-            lanes = [Lane(client) for _ in range(min(LANES, len(self.names)))]
+            streams = [AsyncRetryingStream(client) for _ in range(min(STREAMS, len(self.names)))]
             rules = [RulePlayer(self._settings, rule, self.books[name]) for name, rule in RULES.items()]
             try:
                 for _ in range(self.episodes):
                     began = time.monotonic()
-                    await self._episode(lanes)
+                    await self._episode(streams)
                     self._seconds += time.monotonic() - began
                     for player in rules:
                         player.play_episode()
                     on_episode()
             finally:
-                await asyncio.gather(*(lane.close() for lane in lanes))
+                await asyncio.gather(*(stream.close() for stream in streams))
 
-    async def _episode(self, lanes: Sequence[Lane]) -> None:
+    async def _episode(self, streams: Sequence[AsyncRetryingStream]) -> None:
         groups = self._groups()
         states = [self._buffers.empty()]
-        cursors = await self._begin(lanes, groups)
+        cursors = await self._begin(streams, groups)
         actions = [_actions(cursors)]
         for _ in range(SPEC.horizon):
             states.append(self._buffers.advance(self.world.advance(actions[-1] == FAST)))
@@ -105,14 +105,14 @@ class BaseStationsSimulation:
                 Transition(*step) for step in zip(states[-2].tolist(), actions[-1].tolist(), states[-1].tolist(), strict=True)
             ]
             reports = [cursor.report(one) for cursor, one in zip(cursors, seen, strict=True)]
-            replies = await _exchange(lanes, groups, reports)
+            replies = await _exchange(streams, groups, reports)
             for cursor, one, reply in zip(cursors, seen, replies, strict=True):
                 cursor.reported(one, reply.step)
             actions.append(_actions(cursors))
         self.books[LEARNED].enter(states, actions[:-1])
         self.groups.append(groups)
 
-    async def _begin(self, lanes: Sequence[Lane], groups: NDArray[np.int64]) -> list[EpisodeCursor]:
+    async def _begin(self, streams: Sequence[AsyncRetryingStream], groups: NDArray[np.int64]) -> list[EpisodeCursor]:
         """An episode for every device. An agent's first one of all abandons what a run before left open, so it comes alone."""
         agents, devices = np.unique(groups, return_index=True)
         firsts = [device for agent, device in zip(agents.tolist(), devices.tolist(), strict=True) if agent not in self._begun]
@@ -122,7 +122,7 @@ class BaseStationsSimulation:
         ]
         others = [device for device in range(len(groups)) if device not in firsts]
         for batch in filter(None, (firsts, others)):
-            replies = await _exchange(lanes, groups[batch], [cursors[device].start for device in batch])
+            replies = await _exchange(streams, groups[batch], [cursors[device].start for device in batch])
             for device, reply in zip(batch, replies, strict=True):
                 cursors[device].started(reply.start_episode)
         return cursors
@@ -206,14 +206,15 @@ def _actions(cursors: Sequence[EpisodeCursor]) -> NDArray[np.int64]:
 
 
 async def _exchange(
-    lanes: Sequence[Lane], groups: NDArray[np.int64], calls: Sequence[Call]
+    streams: Sequence[AsyncRetryingStream], groups: NDArray[np.int64], calls: Sequence[StreamCall]
 ) -> list[control_pb2.StepStreamResponse]:
-    """The replies to all calls. An agent's calls go through one lane, in order; the lanes go on side by side."""
-    spread = [[i for i, group in enumerate(groups.tolist()) if group % len(lanes) == lane] for lane in range(len(lanes))]
+    """The replies to all calls. An agent's calls share one stream, in order; the streams run concurrently."""
+    spread = [[i for i, group in enumerate(groups.tolist()) if group % len(streams) == k] for k in range(len(streams))]
     try:
         async with asyncio.TaskGroup() as tasks:
             exchanges = [
-                tasks.create_task(lane.exchange([calls[i] for i in mine])) for lane, mine in zip(lanes, spread, strict=True)
+                tasks.create_task(stream.exchange_all([calls[i] for i in mine]))
+                for stream, mine in zip(streams, spread, strict=True)
             ]
     except ExceptionGroup as errors:  # the others were stopped; the first one tells enough
         raise errors.exceptions[0] from None

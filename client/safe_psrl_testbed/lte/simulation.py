@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from safe_psrl.problem.documents import spec_to_document
 from safe_psrl_client import Client, spec_from_document
-from safe_psrl_client.patience import DEFAULT_PATIENCE, patiently
+from safe_psrl_client.sync.retry import DEFAULT_PATIENCE
 from safe_psrl_testbed.books import BUDGET, SPEC, Books, account, best_within_budget
 from safe_psrl_testbed.lte.bindings import require_ns3
 from safe_psrl_testbed.lte.cell import MediaCell
@@ -68,7 +68,7 @@ class LteSimulation:
         with self._client() as client:
             for i, name in enumerate(dict.fromkeys(self.names)):
                 definition.seed = self.settings.seed + i
-                patiently(partial(prepare_agent, client, name, definition, "lte-cell"), client.timeout)
+                prepare_agent(client, name, definition, "lte-cell")
 
     def run(self, on_episode: Callable[[str], object] = lambda _: None) -> None:
         """Play all policies. Ctrl-C stops it gently; the first error stops it and is raised."""

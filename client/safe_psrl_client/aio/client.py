@@ -1,32 +1,42 @@
-"""`AsyncClient`: `Client` for asyncio. Its methods mean the same; see there."""
+"""The client: every call of the service as a method, with a deadline. Replies are the contract's messages."""
 # ruff: noqa: ASYNC109  # `timeout` is the call's own deadline, which the server sees too
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
+from weakref import WeakSet
 
 import grpc
 
 from safe_psrl_client import requests
+from safe_psrl_client.aio.episode import AsyncEpisode
+from safe_psrl_client.aio.retry import DEFAULT_PATIENCE, retry
+from safe_psrl_client.aio.stream import AsyncStepStream
 from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, call_metadata, open_aio_channel
-from safe_psrl_client.client import BULK_TIMEOUT, PAGE_SIZE
 from safe_psrl_client.credentials import Metadata, token_metadata
 from safe_psrl_client.cursor import EpisodeCursor
-from safe_psrl_client.episode import TRUNCATED, AsyncEpisode
-from safe_psrl_client.errors import error_of_call, error_of_status
+from safe_psrl_client.errors import error_of_call
 from safe_psrl_client.exports import Assembly, import_requests
-from safe_psrl_client.patience import DEFAULT_PATIENCE
-from safe_psrl_client.requests import Transition
-from safe_psrl_client.stream import Call, stream_batches
+from safe_psrl_client.requests import TRUNCATED, Transition
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, events_pb2, model_pb2
+
+BULK_TIMEOUT: Final = 120.0  # seconds for calls that move or read a whole agent
+WATCH_TIMEOUT: Final = 3600.0  # seconds; a server closes connections after an hour too
+PAGE_SIZE: Final = 1000
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 
 class AsyncClient:
-    """Calls the service at `target` from one event loop."""
+    """Calls the service at `target`. The asyncio client belongs to one event loop; the other may be shared between threads.
+
+    timeout: deadline of each attempt in seconds, unless the call specifies one.
+    patience: seconds for which a call is retried while the service is unavailable; at most the `timeout` given to a call.
+    credentials: for TLS, made from files by `tls_credentials`.
+    token: identifies the caller; needs TLS, unless the service is on this machine.
+    """
 
     def __init__(
         self,
@@ -44,8 +54,12 @@ class AsyncClient:
         self._channel = open_aio_channel(target, credentials)
         self._control = control_pb2_grpc.ControlServiceStub(self._channel)
         self._admin = admin_pb2_grpc.AdminServiceStub(self._channel)
+        self._streams: WeakSet[AsyncStepStream] = WeakSet()
 
     async def close(self) -> None:
+        """Half-close and drain open streams, and close the connection."""
+        for stream in list(self._streams):
+            await stream.close()
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -59,6 +73,7 @@ class AsyncClient:
     # --- playing
 
     def episode(self, agent: str, state: int, *, abandon_open: bool = False) -> AsyncEpisode:
+        """An episode that begins in `state` when it is entered; see `AsyncEpisode`."""
         return AsyncEpisode(self, EpisodeCursor(agent, state, abandon_open=abandon_open))
 
     async def start_episode(
@@ -71,18 +86,20 @@ class AsyncClient:
         abandon_open: bool = False,
         timeout: float | None = None,
     ) -> control_pb2.StartEpisodeResponse:
+        """Calling it again begins another episode, unless with the `request_id` of the first call."""
         request = requests.start_episode(agent, state, request_id, with_policy=with_policy, abandon_open=abandon_open)
         return await self.send_start(request, timeout)
 
     async def get_action(
         self, agent: str, state: int, episode: int | None = None, step: int | None = None, *, timeout: float | None = None
     ) -> control_pb2.GetActionResponse:
-        return await self._call(self._control.GetAction, requests.get_action(agent, state, episode, step), timeout)
+        request = control_pb2.GetActionRequest(agent=agent, state=state, episode=episode, step=step)
+        return await self._call(self._control.GetAction, request, timeout)
 
     async def report_transition(
         self, agent: str, episode: int, step: int, seen: Transition, *, timeout: float | None = None
     ) -> control_pb2.ReportTransitionResponse:
-        request = requests.report_transition(agent, episode, step, seen)
+        request = control_pb2.ReportTransitionRequest(agent=agent, episode=episode, step=step, transition=seen.message())
         return await self._call(self._control.ReportTransition, request, timeout)
 
     async def step(
@@ -90,36 +107,11 @@ class AsyncClient:
     ) -> control_pb2.StepResponse:
         return await self.send_step(requests.step(agent, episode, step, seen), timeout)
 
-    async def step_stream(
-        self, messages: AsyncIterator[control_pb2.StepStreamRequest], agent: str = "", *, timeout: float | None = None
-    ) -> AsyncGenerator[control_pb2.StepStreamResponse]:
-        """The replies to `messages`, in order. A reply may have an error of its own; see `errors.error_of_status`."""
-        async with _translated():
-            call = self._control.StepStream(
-                messages, timeout=timeout or self.timeout, metadata=self._metadata(agent), wait_for_ready=True
-            )
-            try:
-                async for reply in call:
-                    yield reply
-            finally:
-                call.cancel()
-
-    async def exchange_all(
-        self, calls: Iterable[Call], agent: str = "", *, timeout: float | None = None
-    ) -> list[control_pb2.StepStreamResponse]:
-        """`StepStream.exchange_all`, over a stream of its own. Keep one open by giving `stream_batches` to `step_stream`."""
-
-        async def messages() -> AsyncIterator[control_pb2.StepStreamRequest]:
-            for batch in stream_batches(calls):
-                yield batch
-
-        replies: list[control_pb2.StepStreamResponse] = []
-        async with aclosing(self.step_stream(messages(), agent, timeout=timeout)) as stream:
-            async for reply in stream:
-                if reply.HasField("error"):  # of the batch itself
-                    raise error_of_status(reply.error)
-                replies += reply.batch.replies
-        return replies
+    def step_stream(self, agent: str = "", *, timeout: float | None = None) -> AsyncStepStream:
+        """A stream of steps that ends after `timeout` seconds. `agent` is for routing; every message names its own."""
+        stream = AsyncStepStream(self._control.StepStream, self._metadata(agent), timeout or 2 * self.timeout)
+        self._streams.add(stream)
+        return stream
 
     async def report_episode(
         self, agent: str, episode: int, seen: Iterable[Transition], *, timeout: float | None = None
@@ -129,7 +121,8 @@ class AsyncClient:
     async def end_episode(
         self, agent: str, episode: int, end: "events_pb2.EpisodeEnd.ValueType" = TRUNCATED, *, timeout: float | None = None
     ) -> control_pb2.EndEpisodeResponse:
-        return await self.send_end(control_pb2.EndEpisodeRequest(agent=agent, episode=episode, end=end), timeout)
+        request = control_pb2.EndEpisodeRequest(agent=agent, episode=episode, end=end)
+        return await self._call(self._control.EndEpisode, request, timeout)
 
     async def send_start(
         self, request: control_pb2.StartEpisodeRequest, timeout: float | None = None
@@ -138,11 +131,6 @@ class AsyncClient:
 
     async def send_step(self, request: control_pb2.StepRequest, timeout: float | None = None) -> control_pb2.StepResponse:
         return await self._call(self._control.Step, request, timeout)
-
-    async def send_end(
-        self, request: control_pb2.EndEpisodeRequest, timeout: float | None = None
-    ) -> control_pb2.EndEpisodeResponse:
-        return await self._call(self._control.EndEpisode, request, timeout)
 
     # --- administration
 
@@ -155,6 +143,7 @@ class AsyncClient:
         seed: int = 0,
         timeout: float | None = None,
     ) -> admin_pb2.CreateAgentResponse:
+        """`definition` in full, or the name of a preset with its `options` and `seed`."""
         return await self._call(self._admin.CreateAgent, requests.create_agent(agent, definition, options, seed), timeout)
 
     async def get_agent(
@@ -163,6 +152,7 @@ class AsyncClient:
         return await self._call(self._admin.GetAgent, admin_pb2.GetAgentRequest(agent=agent, with_spec=with_spec), timeout)
 
     async def list_agents(self, *, timeout: float | None = None) -> AsyncIterator[admin_pb2.AgentStatus]:
+        """All agents by name, page after page."""
         request = admin_pb2.ListAgentsRequest(page_size=PAGE_SIZE)
         while True:
             page = await self._call(self._admin.ListAgents, request, timeout)
@@ -184,17 +174,19 @@ class AsyncClient:
         return (await self._call(self._admin.ResumeAgent, request, timeout)).status
 
     async def get_policy(self, agent: str, episode: int = 0, *, timeout: float | None = None) -> admin_pb2.GetPolicyResponse:
+        """The policy of an episode; 0 is the latest."""
         return await self._call(self._admin.GetPolicy, admin_pb2.GetPolicyRequest(agent=agent, episode=episode), timeout)
 
     async def get_posterior(self, agent: str, *, timeout: float | None = None) -> admin_pb2.GetPosteriorResponse:
         return await self._call(self._admin.GetPosterior, admin_pb2.GetPosteriorRequest(agent=agent), timeout)
 
     async def watch_agents(
-        self, agents: Iterable[str] = (), interval: float = 0.0, *, timeout: float | None = None
+        self, agents: Iterable[str] = (), interval: float = 0.0, *, timeout: float = WATCH_TIMEOUT
     ) -> AsyncIterator[admin_pb2.WatchAgentsResponse]:
+        """Status whenever it changes, until it is closed or `timeout` has passed. It is not retried."""
         request = admin_pb2.WatchAgentsRequest(agents=agents, interval_seconds=interval)
         async with _translated():
-            call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""), wait_for_ready=True)
+            call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""))
             try:
                 async for reply in call:
                     yield reply
@@ -202,21 +194,28 @@ class AsyncClient:
                 call.cancel()
 
     async def export_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> bytes:
-        parts, request = Assembly(), admin_pb2.ExportAgentRequest(agent=agent)
-        async with _translated():
-            async for part in self._admin.ExportAgent(
-                request, timeout=timeout, metadata=self._metadata(agent), wait_for_ready=True
-            ):
-                parts.add(part)
-        return parts.sealed()
+        """All that another service needs to continue the agent, as bytes for a file or for `import_agent`."""
+        request = admin_pb2.ExportAgentRequest(agent=agent)
+
+        async def attempt() -> bytes:
+            parts = Assembly()
+            async with _translated():
+                async for part in self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent)):
+                    parts.add(part)
+            return parts.sealed()
+
+        return await retry(attempt, min(self.patience, timeout))
 
     async def import_agent(self, agent: str, content: bytes, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.AgentStatus:
+        """Create `agent` from the result of `export_agent`."""
         parts = list(import_requests(agent, content))
-        async with _translated():
-            reply = await self._admin.ImportAgent(
-                iter(parts), timeout=timeout, metadata=self._metadata(agent), wait_for_ready=True
-            )
-        return reply.status
+
+        async def attempt() -> admin_pb2.AgentStatus:
+            async with _translated():
+                call = self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=self._metadata(agent))
+                return (await call).status
+
+        return await retry(attempt, min(self.patience, timeout))
 
     async def verify_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.VerifyAgentResponse:
         return await self._call(self._admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent=agent), timeout)
@@ -228,8 +227,12 @@ class AsyncClient:
         self, method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]", request: RequestT, timeout: float | None
     ) -> ResponseT:
         metadata = self._metadata(getattr(request, "agent", ""))
-        async with _translated():
-            return await method(request, timeout=timeout or self.timeout, metadata=metadata, wait_for_ready=True)
+
+        async def attempt() -> ResponseT:
+            async with _translated():
+                return await method(request, timeout=timeout or self.timeout, metadata=metadata)
+
+        return await retry(attempt, self.patience if timeout is None else min(self.patience, timeout))
 
 
 @asynccontextmanager

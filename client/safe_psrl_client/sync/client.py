@@ -1,4 +1,5 @@
-"""`Client`: every call of the service as a method, with a deadline. Replies are the contract's messages."""
+# Generated from safe_psrl_client/aio by `make sync-client`: do not edit.
+"""The client: every call of the service as a method, with a deadline. Replies are the contract's messages."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,15 +13,16 @@ from safe_psrl_client import requests
 from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, call_metadata, open_channel
 from safe_psrl_client.credentials import Metadata, token_metadata
 from safe_psrl_client.cursor import EpisodeCursor
-from safe_psrl_client.episode import TRUNCATED, Episode
 from safe_psrl_client.errors import error_of_call
 from safe_psrl_client.exports import Assembly, import_requests
-from safe_psrl_client.patience import DEFAULT_PATIENCE
-from safe_psrl_client.requests import Transition
-from safe_psrl_client.stream import StepStream
+from safe_psrl_client.requests import TRUNCATED, Transition
+from safe_psrl_client.sync.episode import Episode
+from safe_psrl_client.sync.retry import DEFAULT_PATIENCE, retry
+from safe_psrl_client.sync.stream import StepStream
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, events_pb2, model_pb2
 
 BULK_TIMEOUT: Final = 120.0  # seconds for calls that move or read a whole agent
+WATCH_TIMEOUT: Final = 3600.0  # seconds; a server closes connections after an hour too
 PAGE_SIZE: Final = 1000
 
 RequestT = TypeVar("RequestT")
@@ -30,10 +32,10 @@ ResponseT = TypeVar("ResponseT")
 class Client:
     """Calls the service at `target`. May be shared between threads.
 
-    timeout: seconds for each call, unless the call says otherwise.
-    patience: seconds for which episodes and agents repeat a call while the service is away.
-    credentials: for TLS, as `tls_credentials` makes them of files.
-    token: says who calls; needs TLS, unless the service is on this machine.
+    timeout: deadline of each attempt in seconds, unless the call specifies one.
+    patience: seconds for which a call is retried while the service is unavailable; at most the `timeout` given to a call.
+    credentials: for TLS, made from files by `tls_credentials`.
+    token: identifies the caller; needs TLS, unless the service is on this machine.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class Client:
         self._streams: WeakSet[StepStream] = WeakSet()
 
     def close(self) -> None:
-        """Finish open streams and hang up."""
+        """Half-close and drain open streams, and close the connection."""
         for stream in list(self._streams):
             stream.close()
         self._channel.close()
@@ -82,19 +84,21 @@ class Client:
         abandon_open: bool = False,
         timeout: float | None = None,
     ) -> control_pb2.StartEpisodeResponse:
-        """Repeating it begins another episode, unless with the `request_id` of the first call."""
+        """Calling it again begins another episode, unless with the `request_id` of the first call."""
         request = requests.start_episode(agent, state, request_id, with_policy=with_policy, abandon_open=abandon_open)
         return self.send_start(request, timeout)
 
     def get_action(
         self, agent: str, state: int, episode: int | None = None, step: int | None = None, *, timeout: float | None = None
     ) -> control_pb2.GetActionResponse:
-        return self._call(self._control.GetAction, requests.get_action(agent, state, episode, step), timeout)
+        request = control_pb2.GetActionRequest(agent=agent, state=state, episode=episode, step=step)
+        return self._call(self._control.GetAction, request, timeout)
 
     def report_transition(
         self, agent: str, episode: int, step: int, seen: Transition, *, timeout: float | None = None
     ) -> control_pb2.ReportTransitionResponse:
-        return self._call(self._control.ReportTransition, requests.report_transition(agent, episode, step, seen), timeout)
+        request = control_pb2.ReportTransitionRequest(agent=agent, episode=episode, step=step, transition=seen.message())
+        return self._call(self._control.ReportTransition, request, timeout)
 
     def step(
         self, agent: str, episode: int, step: int, seen: Transition, *, timeout: float | None = None
@@ -102,7 +106,7 @@ class Client:
         return self.send_step(requests.step(agent, episode, step, seen), timeout)
 
     def step_stream(self, agent: str = "", *, timeout: float | None = None) -> StepStream:
-        """A stream of steps that ends after `timeout` seconds. `agent` is for routing; messages name theirs."""
+        """A stream of steps that ends after `timeout` seconds. `agent` is for routing; every message names its own."""
         stream = StepStream(self._control.StepStream, self._metadata(agent), timeout or 2 * self.timeout)
         self._streams.add(stream)
         return stream
@@ -110,14 +114,13 @@ class Client:
     def report_episode(
         self, agent: str, episode: int, seen: Iterable[Transition], *, timeout: float | None = None
     ) -> control_pb2.ReportEpisodeResponse:
-        return self.send_report(requests.report_episode(agent, episode, list(seen)), timeout)
+        return self._call(self._control.ReportEpisode, requests.report_episode(agent, episode, list(seen)), timeout)
 
     def end_episode(
         self, agent: str, episode: int, end: "events_pb2.EpisodeEnd.ValueType" = TRUNCATED, *, timeout: float | None = None
     ) -> control_pb2.EndEpisodeResponse:
-        return self.send_end(control_pb2.EndEpisodeRequest(agent=agent, episode=episode, end=end), timeout)
-
-    # Requests that were made before, to be sent as often as it takes.
+        request = control_pb2.EndEpisodeRequest(agent=agent, episode=episode, end=end)
+        return self._call(self._control.EndEpisode, request, timeout)
 
     def send_start(
         self, request: control_pb2.StartEpisodeRequest, timeout: float | None = None
@@ -126,14 +129,6 @@ class Client:
 
     def send_step(self, request: control_pb2.StepRequest, timeout: float | None = None) -> control_pb2.StepResponse:
         return self._call(self._control.Step, request, timeout)
-
-    def send_report(
-        self, request: control_pb2.ReportEpisodeRequest, timeout: float | None = None
-    ) -> control_pb2.ReportEpisodeResponse:
-        return self._call(self._control.ReportEpisode, request, timeout)
-
-    def send_end(self, request: control_pb2.EndEpisodeRequest, timeout: float | None = None) -> control_pb2.EndEpisodeResponse:
-        return self._call(self._control.EndEpisode, request, timeout)
 
     # --- administration
 
@@ -153,11 +148,12 @@ class Client:
         return self._call(self._admin.GetAgent, admin_pb2.GetAgentRequest(agent=agent, with_spec=with_spec), timeout)
 
     def list_agents(self, *, timeout: float | None = None) -> Iterator[admin_pb2.AgentStatus]:
-        """All of them by name, page after page."""
+        """All agents by name, page after page."""
         request = admin_pb2.ListAgentsRequest(page_size=PAGE_SIZE)
         while True:
             page = self._call(self._admin.ListAgents, request, timeout)
-            yield from page.agents
+            for status in page.agents:
+                yield status
             request.page_token = page.next_page_token
             if not request.page_token:
                 return
@@ -166,45 +162,56 @@ class Client:
         self._call(self._admin.DeleteAgent, admin_pb2.DeleteAgentRequest(agent=agent), timeout)
 
     def pause_agent(self, agent: str, reason: str = "", *, timeout: float | None = None) -> admin_pb2.AgentStatus:
-        return self._call(self._admin.PauseAgent, admin_pb2.PauseAgentRequest(agent=agent, reason=reason), timeout).status
+        request = admin_pb2.PauseAgentRequest(agent=agent, reason=reason)
+        return (self._call(self._admin.PauseAgent, request, timeout)).status
 
     def resume_agent(self, agent: str, *, timeout: float | None = None) -> admin_pb2.AgentStatus:
-        return self._call(self._admin.ResumeAgent, admin_pb2.ResumeAgentRequest(agent=agent), timeout).status
+        request = admin_pb2.ResumeAgentRequest(agent=agent)
+        return (self._call(self._admin.ResumeAgent, request, timeout)).status
 
     def get_policy(self, agent: str, episode: int = 0, *, timeout: float | None = None) -> admin_pb2.GetPolicyResponse:
-        """Of an episode; 0 stands for the latest."""
+        """The policy of an episode; 0 is the latest."""
         return self._call(self._admin.GetPolicy, admin_pb2.GetPolicyRequest(agent=agent, episode=episode), timeout)
 
     def get_posterior(self, agent: str, *, timeout: float | None = None) -> admin_pb2.GetPosteriorResponse:
         return self._call(self._admin.GetPosterior, admin_pb2.GetPosteriorRequest(agent=agent), timeout)
 
     def watch_agents(
-        self, agents: Iterable[str] = (), interval: float = 0.0, *, timeout: float | None = None
+        self, agents: Iterable[str] = (), interval: float = 0.0, *, timeout: float = WATCH_TIMEOUT
     ) -> Iterator[admin_pb2.WatchAgentsResponse]:
-        """Status whenever it changes. Without `timeout` it goes on until it is closed; keepalive notices a dead server."""
+        """Status whenever it changes, until it is closed or `timeout` has passed. It is not retried."""
         request = admin_pb2.WatchAgentsRequest(agents=agents, interval_seconds=interval)
         with _translated():
-            call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""), wait_for_ready=True)
+            call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""))
             try:
-                yield from call
+                for reply in call:
+                    yield reply
             finally:
                 call.cancel()
 
     def export_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> bytes:
-        """All that is needed to go on elsewhere, as bytes for a file or for `import_agent`."""
-        parts = Assembly()
-        with _translated():
-            request = admin_pb2.ExportAgentRequest(agent=agent)
-            for part in self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent), wait_for_ready=True):
-                parts.add(part)
-        return parts.sealed()
+        """All that another service needs to continue the agent, as bytes for a file or for `import_agent`."""
+        request = admin_pb2.ExportAgentRequest(agent=agent)
+
+        def attempt() -> bytes:
+            parts = Assembly()
+            with _translated():
+                for part in self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent)):
+                    parts.add(part)
+            return parts.sealed()
+
+        return retry(attempt, min(self.patience, timeout))
 
     def import_agent(self, agent: str, content: bytes, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.AgentStatus:
-        """Create `agent` from what `export_agent` gave."""
+        """Create `agent` from the result of `export_agent`."""
         parts = list(import_requests(agent, content))
-        with _translated():
-            reply = self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=self._metadata(agent), wait_for_ready=True)
-        return reply.status
+
+        def attempt() -> admin_pb2.AgentStatus:
+            with _translated():
+                call = self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=self._metadata(agent))
+                return call.status
+
+        return retry(attempt, min(self.patience, timeout))
 
     def verify_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.VerifyAgentResponse:
         return self._call(self._admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent=agent), timeout)
@@ -216,8 +223,12 @@ class Client:
         self, method: "grpc.UnaryUnaryMultiCallable[RequestT, ResponseT]", request: RequestT, timeout: float | None
     ) -> ResponseT:
         metadata = self._metadata(getattr(request, "agent", ""))
-        with _translated():
-            return method(request, timeout=timeout or self.timeout, metadata=metadata, wait_for_ready=True)
+
+        def attempt() -> ResponseT:
+            with _translated():
+                return method(request, timeout=timeout or self.timeout, metadata=metadata)
+
+        return retry(attempt, self.patience if timeout is None else min(self.patience, timeout))
 
 
 @contextmanager
