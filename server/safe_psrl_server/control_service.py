@@ -12,7 +12,7 @@ from safe_psrl_server.commands import AgentCommands, ReportedEpisode
 from safe_psrl_server.decisions import Reported
 from safe_psrl_server.errors import InvalidArgumentError, ServiceError
 from safe_psrl_server.rpc.errors import DRAINING, Refusals
-from safe_psrl_server.rpc.middleware import MOST_CALLS, calls_in
+from safe_psrl_server.rpc.middleware import MAX_BATCH_CALLS, calls_in
 from safe_psrl_server.security.caller import caller
 from safe_psrl_server.security.roles import Role
 
@@ -169,8 +169,8 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         if not request.HasField("batch"):
             return self._begin_call(request)
         calls = request.batch.calls
-        if len(calls) > MOST_CALLS:
-            too_many = InvalidArgumentError("batch.calls", f"must be at most {MOST_CALLS} (are {len(calls)})")
+        if len(calls) > MAX_BATCH_CALLS:
+            too_many = InvalidArgumentError("batch.calls", f"must be at most {MAX_BATCH_CALLS} (are {len(calls)})")
             return _Pending(request, "batch", too_many)
         begun = list[_Pending]()
         for call in calls:

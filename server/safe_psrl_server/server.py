@@ -25,20 +25,19 @@ from safe_psrl_server.control_service import ControlService
 from safe_psrl_server.conversion import cmdp_to_message
 from safe_psrl_server.errors import DataLossError, ServiceError
 from safe_psrl_server.host import AgentHost
-from safe_psrl_server.metrics.calls import CallCounter
+from safe_psrl_server.metrics.agents import AgentCollector
+from safe_psrl_server.metrics.calls import CallMetrics
 from safe_psrl_server.metrics.http import HttpEndpoint
 from safe_psrl_server.metrics.meter import Meter
-from safe_psrl_server.metrics.page import MetricsPage
 from safe_psrl_server.rpc.errors import Refusals
 from safe_psrl_server.rpc.health import HealthService
-from safe_psrl_server.rpc.middleware import WrappedHandlers
 from safe_psrl_server.scheduling import wake_without_interrupting
+from safe_psrl_server.security.access import AccessControl
 from safe_psrl_server.security.addresses import is_local
 from safe_psrl_server.security.authentication import Authentication, may_scrape
-from safe_psrl_server.security.book import IdentityBook
-from safe_psrl_server.security.guard import Guard
 from safe_psrl_server.security.identities import IdentitiesError
-from safe_psrl_server.security.quotas import Accounts
+from safe_psrl_server.security.identity_store import IdentityStore
+from safe_psrl_server.security.rate_limiter import RateLimiter
 from safe_psrl_server.security.tls import certificates_of
 from safe_psrl_server.store import StoreFailedError, open_store, shown_address
 
@@ -57,13 +56,13 @@ class Server:
         self.host = AgentHost(self._store, config.limits, config.snapshots, meter=meter, refresh_seconds=config.refresh_seconds)
         self._commands = AgentCommands(self.host)
         self._health = HealthService()
-        self._book: IdentityBook | None = None
+        self._identities: IdentityStore | None = None
         self._http: HttpEndpoint | None = None
         self._upkeep: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen, then recover, then serve. Calls that come before that are UNAVAILABLE. Raises `StoreError`, `ConfigError`."""
-        self._book = self._identities()
+        self._identities = self._load_identities()
         await self._store.open()
         self._grpc = self._build_grpc()
         try:
@@ -140,6 +139,7 @@ class Server:
     def _build_grpc(self) -> grpc.aio.Server:
         limits = self.config.limits
         server = grpc.aio.server(
+            interceptors=[CallMetrics(self.host.meter.registry), self._access_control()],
             options=[
                 ("grpc.max_receive_message_length", limits.max_message_bytes),
                 ("grpc.max_send_message_length", limits.max_message_bytes),
@@ -154,17 +154,15 @@ class Server:
             ],
             maximum_concurrent_rpcs=limits.max_concurrent_calls,
         )
-        services: Any = WrappedHandlers([CallCounter(self.host.meter.registry), self._guard()])  # generated code wants a server
         control = ControlService(self._commands, limits.max_stream_backlog)
-        control_pb2_grpc.add_ControlServiceServicer_to_server(control, services)
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._commands, self.config.quotas), services)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
+        control_pb2_grpc.add_ControlServiceServicer_to_server(control, server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._commands, self.config.quotas), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         if self.config.reflection:
             names = (control_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR)
             shown = [service.full_name for file in names for service in file.services_by_name.values()]
             mirror: Any = reflection.aio.ReflectionServicer([*shown, reflection.SERVICE_NAME])
-            reflection_pb2_grpc.add_ServerReflectionServicer_to_server(mirror, services)  # type: ignore[no-untyped-call]
-        server.add_generic_rpc_handlers((services,))
+            reflection_pb2_grpc.add_ServerReflectionServicer_to_server(mirror, server)  # type: ignore[no-untyped-call]
         return server
 
     async def _listen(self) -> str:
@@ -194,25 +192,25 @@ class Server:
             log.warning("plain text: whoever is on the network can read and change everything", listen=address)
         return self._grpc.add_insecure_port(address)
 
-    def _identities(self) -> IdentityBook | None:
+    def _load_identities(self) -> IdentityStore | None:
         if self.config.security.identities is None:
             return None
         try:
-            return IdentityBook(self.config.security.identities)
+            return IdentityStore(self.config.security.identities)
         except IdentitiesError as error:
             raise ConfigError(f"security.identities: {error}") from None
 
-    def _guard(self) -> Guard:
-        return Guard(
-            Authentication(self._book),
-            Accounts(self.config.quotas),
+    def _access_control(self) -> AccessControl:
+        return AccessControl(
+            Authentication(self._identities),
+            RateLimiter(self.config.quotas),
             Refusals(self.host.meter),
             self.config.limits.stream_idle_seconds,
             open_reflection=self.config.security.open_reflection,
         )
 
     def _may_scrape(self, authorization: str) -> bool:
-        return self._book is None or self.config.security.open_metrics or may_scrape(self._book, authorization)
+        return self._identities is None or self.config.security.open_metrics or may_scrape(self._identities, authorization)
 
     def _start_http(self) -> HttpEndpoint | None:
         if not self.config.metrics:
@@ -220,8 +218,9 @@ class Server:
         host, _, port = self.config.metrics.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
             raise ConfigError(f"metrics: {self.config.metrics!r} must be HOST:PORT, or empty for none")
-        page = MetricsPage(self.host, self._store, asyncio.get_running_loop())
-        endpoint = HttpEndpoint(host, int(port), page.render, self._is_ready, self._may_scrape)
+        registry = self.host.meter.registry
+        registry.register(AgentCollector(self.host, self._store, asyncio.get_running_loop()))
+        endpoint = HttpEndpoint((host, int(port)), registry, self._is_ready, self._may_scrape)
         try:
             self.metrics_port = endpoint.start()
         except OSError as error:

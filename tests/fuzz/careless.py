@@ -10,8 +10,7 @@ from safe_psrl_server import commands
 from safe_psrl_server.commands import AgentCommands, ReportedEpisode
 from safe_psrl_server.control_service import ControlService
 from safe_psrl_server.errors import ServiceError
-from safe_psrl_server.rpc import middleware
-from safe_psrl_server.security import guard
+from safe_psrl_server.security import access
 
 Mistake = Callable[[pytest.MonkeyPatch], None]
 
@@ -64,8 +63,7 @@ def gullible(patch: pytest.MonkeyPatch) -> None:
 
 def unread(patch: pytest.MonkeyPatch) -> None:
     """Bytes that are no message are left to gRPC."""
-    patch.setattr(guard, "tolerant", lambda deserialize: deserialize)
-    assert middleware.tolerant is not guard.tolerant
+    patch.setattr(access, "parsed", lambda parse, data: parse(data))
 
 
 def asleep(patch: pytest.MonkeyPatch) -> None:

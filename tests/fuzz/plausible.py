@@ -9,7 +9,7 @@ import numpy as np
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from safe_psrl_server.agent_record import AgentRecord
-from safe_psrl_server.rpc.middleware import MOST_CALLS
+from safe_psrl_server.rpc.middleware import MAX_BATCH_CALLS
 from safe_psrl_server.snapshot import snapshot_of
 
 PRESETS: Final = ("factored-toy", "inventory", "streaming-buffer")
@@ -92,7 +92,7 @@ def _message(record: AgentRecord, chosen: random.Random) -> control_pb2.StepStre
         return _call(record, chosen)
     calls = [_call(record, chosen) for _ in range(chosen.choice((0, 1, 2, 3, 8)))]
     if chosen.random() < 0.02:
-        calls = [_call(record, chosen)] * chosen.choice((MOST_CALLS, MOST_CALLS + 1))
+        calls = [_call(record, chosen)] * chosen.choice((MAX_BATCH_CALLS, MAX_BATCH_CALLS + 1))
     batch = control_pb2.StepStreamBatch(calls=calls)
     return control_pb2.StepStreamRequest(tag=chosen.getrandbits(63), batch=batch)
 

@@ -1,4 +1,1 @@
-"""What Prometheus sees. `agents` reads what was learned from durable state; `meter` and `calls` count what this process does.
-
-`page` puts them together for a scrape.
-"""
+"""Prometheus metrics: `agents` reads durable state at each scrape; `meter` and `calls` count what this process does."""

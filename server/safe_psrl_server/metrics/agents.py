@@ -1,140 +1,124 @@
-"""The agents' gauges as text, ready to be put into a page.
-
-An agent's lines are made again only if it changed since the scrape before, on the loop, where records do not change
-meanwhile, and in slices between which calls get their turn: a scrape holds nobody up, however many agents there are.
-"""
+"""The gauges of the agents and of the server, read from durable state at each scrape."""
 
 import asyncio
 import heapq
-import math
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from concurrent.futures import CancelledError
+from typing import Final, NamedTuple
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from safe_psrl_server.agent_record import AgentRecord
 from safe_psrl_server.host import AgentHost
 from safe_psrl_server.hosted import Hosted
-from safe_psrl_server.metrics.families import AGENT_FAMILIES, CONSTRAINT_FAMILIES, Shown
+from safe_psrl_server.metrics.families import AGENT_FAMILIES, CONSTRAINT_FAMILIES, AgentView
 from safe_psrl_server.metrics.meter import PREFIX
 from safe_psrl_server.statuses import record_status
+from safe_psrl_server.store import EventStore
 
-SLICE_SECONDS: Final = 0.001
-PAUSE_SECONDS: Final = 0.001  # not 0: the other threads, which read and write for calls, need the interpreter too
-AGE: Final = f"{PREFIX}_snapshot_age_seconds"
-AGE_TEXT: Final = (
-    "Seconds since the oldest event that is newer than the stored snapshot; 0 if none is, no series before the first snapshot. "
-    "Far above snapshots.every_seconds means that snapshots fail: see the log."
-)
-NAMES: Final = [f"{PREFIX}_{family.name}" for family in (*AGENT_FAMILIES, *CONSTRAINT_FAMILIES)]
-HEADS: Final = [
-    f"# HELP {name} {text}\n# TYPE {name} gauge\n"
-    for name, text in zip(
-        (*NAMES, AGE), (*(family.text for family in (*AGENT_FAMILIES, *CONSTRAINT_FAMILIES)), AGE_TEXT), strict=True
-    )
-]
+SCRAPE_SECONDS: Final = 30.0
+AGENTS_AT_ONCE: Final = 16  # read without yielding to the event loop's other tasks: less than a millisecond
 
 
-@dataclass(frozen=True)
-class _Lines:
-    """An agent's lines as of one version: a part for each family, in their order."""
-
-    record: AgentRecord
-    version: int
-    snapshot_version: int
-    parts: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Census:
-    """What one look at the agents has shown."""
+class Fleet(NamedTuple):
+    """One consistent reading of each agent."""
 
     agents: int
     quarantined: int
     without_series: int
-    rows: Sequence[Sequence[str]]  # an agent's parts
-
-    def text(self) -> Iterator[bytes]:
-        """Every family with the lines of all agents, one after the other."""
-        columns = zip(*self.rows, strict=True) if self.rows else ((),) * len(HEADS)
-        for head, column in zip(HEADS, columns, strict=True):
-            yield "".join((head, *column)).encode()
+    views: Sequence[AgentView]
 
 
-class AgentSeries:
-    """At most `most` agents have series: those that were created first, so that a new one takes nobody's place."""
+class AgentCollector(Collector):
+    """Reads agents on the event loop, where records do not change meanwhile, and formats in the scrape's thread.
 
-    def __init__(self, host: AgentHost, most: int) -> None:
+    At most `limits.max_agents_in_metrics` agents have series: those created first, so that a new agent replaces no other.
+    """
+
+    def __init__(self, host: AgentHost, store: EventStore, loop: asyncio.AbstractEventLoop) -> None:
         self._host = host
-        self._most = most
-        self._known: dict[str, _Lines] = {}
+        self._store = store
+        self._loop = loop
 
-    async def census(self) -> Census:
+    def collect(self) -> Iterator[Metric]:
+        """Raises TimeoutError if the loop does not respond, CancelledError if it has ended."""
+        if self._loop.is_closed():
+            raise CancelledError
+        fleet = asyncio.run_coroutine_threadsafe(self.read(), self._loop).result(SCRAPE_SECONDS)
+        yield from self._server_gauges(fleet)
+        for family in AGENT_FAMILIES:
+            gauge = GaugeMetricFamily(f"{PREFIX}_{family.name}", family.text, labels=["agent"])
+            for view in fleet.views:
+                value = family.value(view)
+                if value is not None:
+                    gauge.add_metric([view.status.agent], value)
+            yield gauge
+        for constraint_family in CONSTRAINT_FAMILIES:
+            name, text, constraint_value = constraint_family
+            gauge = GaugeMetricFamily(f"{PREFIX}_{name}", text, labels=["agent", "constraint"])
+            for view in fleet.views:
+                for constraint in view.status.constraints:
+                    gauge.add_metric([view.status.agent, constraint.name], constraint_value(constraint))
+            yield gauge
+
+    async def read(self) -> Fleet:
         agents = self._host.hosted()
-        whole = [(agent, agent.record) for agent in agents if agent.record is not None]
-        shown = self._first(whole)
-        fresh: dict[str, _Lines] = {}
-        rows: list[Sequence[str]] = []
-        until = time.perf_counter() + SLICE_SECONDS
-        for agent, record in shown:
-            if time.perf_counter() > until:
-                await asyncio.sleep(PAUSE_SECONDS)
-                until = time.perf_counter() + SLICE_SECONDS
-            if not record.exists:  # deleted meanwhile
-                continue
-            lines = fresh[agent.name] = self._lines(agent, record)
-            rows.append((*lines.parts, self._age_line(agent, record)))
-        self._known = fresh
-        return Census(len(agents), len(agents) - len(whole), len(whole) - len(shown), rows)
+        intact = [(agent, agent.record) for agent in agents if agent.record is not None]
+        shown, views = self._first_created(intact), list[AgentView]()
+        for index, (agent, record) in enumerate(shown):
+            if index % AGENTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if record.exists:  # it may have been deleted meanwhile
+                views.append(self._view(agent, record))
+        return Fleet(len(agents), len(agents) - len(intact), len(intact) - len(shown), views)
 
-    def _first(self, agents: list[tuple[Hosted, AgentRecord]]) -> list[tuple[Hosted, AgentRecord]]:
-        if len(agents) <= self._most:
+    def _first_created(self, agents: list[tuple[Hosted, AgentRecord]]) -> list[tuple[Hosted, AgentRecord]]:
+        most = self._host.limits.max_agents_in_metrics
+        if len(agents) <= most:
             return agents
-        first = heapq.nsmallest(self._most, agents, key=lambda entry: (entry[1].created_micros, entry[1].name))
-        return sorted(first, key=lambda entry: entry[1].name)
+        return heapq.nsmallest(most, agents, key=lambda entry: (entry[1].created_micros, entry[1].name))
 
-    def _lines(self, agent: Hosted, record: AgentRecord) -> _Lines:
-        known = self._known.get(agent.name)
-        if (
-            known is not None
-            and known.record is record
-            and (known.version, known.snapshot_version) == (record.version, agent.snapshot_version)
-        ):
-            return known
-        return _Lines(record, record.version, agent.snapshot_version, _parts(agent, record))
+    def _view(self, agent: Hosted, record: AgentRecord) -> AgentView:
+        newest = max((episode.active_micros for episode in record.episodes.values()), default=None)
+        age = None
+        if agent.snapshot_version:
+            since = agent.unsaved_since_micros
+            age = 0.0 if since is None else max(0, self._host.now_micros() - since) / 1e6
+        return AgentView(
+            status=record_status(record),
+            fallback_active=record.paused and record.definition.fallback is not None,
+            last_activity_seconds=None if newest is None else newest / 1e6,
+            snapshot_lag=record.version - agent.snapshot_version,
+            snapshot_age_seconds=age,
+        )
 
-    def _age_line(self, agent: Hosted, record: AgentRecord) -> str:
-        """The one value that changes while nothing happens."""
-        if agent.snapshot_version == 0:
-            return ""
-        since = agent.unsaved_since_micros
-        age = 0.0 if since is None else max(0, self._host.now_micros() - since) / 1e6
-        return f"{AGE}{_labels(agent=record.name)} {_number(age)}\n"
-
-
-def _parts(agent: Hosted, record: AgentRecord) -> list[str]:
-    shown = Shown(agent, record, record_status(record))
-    names, labels = iter(NAMES), _labels(agent=record.name)
-    parts = []
-    for family in AGENT_FAMILIES:
-        name, value = next(names), family.value(shown)
-        parts.append("" if value is None else f"{name}{labels} {_number(value)}\n")
-    constraints = [(_labels(agent=record.name, constraint=c.name), c) for c in shown.status.constraints]
-    for constraint_family in CONSTRAINT_FAMILIES:
-        name = next(names)
-        parts.append("".join(f"{name}{at} {_number(constraint_family.value(c))}\n" for at, c in constraints))
-    return parts
-
-
-def _number(value: float) -> str:
-    if math.isfinite(value):
-        return repr(float(value))
-    return "NaN" if math.isnan(value) else f"{'+' if value > 0 else '-'}Inf"
-
-
-def _labels(**labels: str) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+    def _server_gauges(self, fleet: Fleet) -> Iterator[Metric]:
+        yield _gauge("agents", "Agents that exist, including quarantined ones. The limit is limits.max_agents.", fleet.agents)
+        yield _gauge(
+            "quarantined_agents",
+            "Agents whose stored events are damaged. Above 0: restore them from a backup; the log has the details.",
+            fleet.quarantined,
+        )
+        yield _gauge(
+            "agents_without_series",
+            "Agents without series here. Above 0: raise limits.max_agents_in_metrics, or delete agents.",
+            fleet.without_series,
+        )
+        yield _gauge(
+            "recovery_seconds",
+            "Duration of the last recovery at start-up. Rising means more agents, or snapshots that fail.",
+            self._host.recovery_seconds,
+        )
+        usage = self._store.usage()
+        if usage is not None:
+            yield _gauge("store_bytes", "Size of the database's files.", usage.used_bytes)
+            yield _gauge(
+                "store_free_bytes",
+                "Free space on the data directory's file system. The server stops if a commit fails: free some before it is 0.",
+                usage.free_bytes,
+            )
 
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"{PREFIX}_{name}", text, value)

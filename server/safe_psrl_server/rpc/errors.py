@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 DOMAIN: Final = "safe_psrl"
 DETAILS_KEY: Final = "grpc-status-details-bin"
-MOST_SAID: Final = 500  # bytes of what a status repeats of the request: clients take a few kilobytes of details, all in all
+MAX_TEXT_BYTES: Final = 500  # of each text that may repeat a request: clients accept a few kilobytes of details in all
 
 CODES: Final[Mapping[type[ServiceError], grpc.StatusCode]] = {
     InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -57,13 +57,13 @@ def code_of(error: ServiceError) -> grpc.StatusCode:
 def call_status(error: ServiceError) -> control_pb2.CallStatus:
     """For one message of a stream."""
     return control_pb2.CallStatus(
-        code=code_of(error).value[0], message=_short(str(error)), reason=error.reason, metadata=_metadata(error)
+        code=code_of(error).value[0], message=_short(str(error)), reason=error.reason, metadata=metadata_of(error)
     )
 
 
 def rich_status(error: ServiceError) -> status_pb2.Status:
     """`google.rpc.Status` with `ErrorInfo`, and what else the error is about."""
-    details = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=_metadata(error))]
+    details = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata_of(error))]
     packed = [_packed(detail) for detail in details]
     if isinstance(error, InvalidArgumentError):
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=_short(error.description))
@@ -109,10 +109,10 @@ def _packed(message: "error_details_pb2.ErrorInfo | error_details_pb2.BadRequest
     return packed
 
 
-def _metadata(error: ServiceError) -> dict[str, str]:
+def metadata_of(error: ServiceError) -> dict[str, str]:
     return {key: _short(value) for key, value in error.metadata.items()}
 
 
 def _short(text: str) -> str:
     data = text.encode()
-    return text if len(data) <= MOST_SAID else data[:MOST_SAID].decode(errors="ignore") + "…"
+    return text if len(data) <= MAX_TEXT_BYTES else data[:MAX_TEXT_BYTES].decode(errors="ignore") + "…"

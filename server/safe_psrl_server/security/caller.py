@@ -1,6 +1,6 @@
-"""Who makes the call that is being answered. Known to everything that runs for it, and looked up anew each time.
+"""The caller of the call in progress, known to everything that runs for it.
 
-So a token that is revoked stops a stream that it began.
+The identity is looked up at each use, so that revoking a token also stops the streams that it opened.
 """
 
 from collections.abc import Callable
@@ -13,16 +13,16 @@ from safe_psrl_server.security.roles import Role
 
 
 class Caller:
-    """`identity` gives None once the credential is no longer good."""
+    """`look_up` returns None once the credential is no longer valid."""
 
-    def __init__(self, identity: Callable[[], Identity | None]) -> None:
-        self._identity = identity
-        self.name = ""  # as it was last known
+    def __init__(self, look_up: Callable[[], Identity | None]) -> None:
+        self._look_up = look_up
+        self.name = ""  # as last looked up
 
     @property
     def identity(self) -> Identity:
         """Raises `UnauthenticatedError`."""
-        identity = self._identity()
+        identity = self._look_up()
         if identity is None:
             raise UnauthenticatedError("the credential is not valid", "CREDENTIAL_INVALID")
         self.name = identity.name
@@ -33,38 +33,38 @@ class Caller:
         require(self.identity, role, agent)
 
 
-def require(identity: Identity, role: Role, agent: str | None) -> None:
-    """Raise `PermissionDeniedError` unless `identity` has `role` for `agent`; None: for some agents.
+class OpenCaller(Caller):
+    """Any caller of a server without identities."""
 
-    The agent may exist or not: the answer is the same.
+    def __init__(self) -> None:
+        super().__init__(lambda: ANYONE)
+        self.name = ANYONE.name
+
+    def check(self, role: Role, agent: str) -> None:
+        """Everything is allowed."""
+
+
+def require(identity: Identity, role: Role, agent: str | None) -> None:
+    """Raise `PermissionDeniedError` unless `identity` has `role` for `agent`, or for any agent if that is None.
+
+    Whether the agent exists makes no difference.
     """
     if agent is None:
         if not identity.has(role):
-            raise PermissionDeniedError(f"{identity.name!r} has not the role {role}")
+            raise PermissionDeniedError(f"{identity.name!r} does not have the role {role}")
     elif not identity.may(role, agent):
-        raise PermissionDeniedError(f"{identity.name!r} has not the role {role} for agent {agent[:128]!r}")
+        raise PermissionDeniedError(f"{identity.name!r} does not have the role {role} for agent {agent[:128]!r}")
 
 
-class Everybody(Caller):
-    """While nobody has to say who they are."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda: ANYBODY)
-        self.name = ANYBODY.name
-
-    def check(self, role: Role, agent: str) -> None:
-        """They may do everything."""
-
-
-ANYBODY: Final = Identity(name="anybody", roles=[Role.ADMIN], agents=["*"])
-_EVERYBODY: Final = Everybody()
-_current: ContextVar[Caller] = ContextVar("caller", default=_EVERYBODY)
+ANYONE: Final = Identity(name="anybody", roles=[Role.ADMIN], agents=["*"])
+_OPEN_CALLER: Final = OpenCaller()
+_current: ContextVar[Caller] = ContextVar("caller", default=_OPEN_CALLER)
 
 
 def caller() -> Caller:
     return _current.get()
 
 
-def call_for(who: Caller) -> None:
-    """From here on, this task and those that it starts work for `who`."""
-    _current.set(who)
+def set_caller(new: Caller) -> None:
+    """For the current task and those that it starts."""
+    _current.set(new)

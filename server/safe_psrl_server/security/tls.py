@@ -1,4 +1,4 @@
-"""The server's certificate, its key and the authority of its clients: read again when the files change, without a restart."""
+"""The server's certificate, its key and the clients' authority: reloaded when the files change, without a restart."""
 
 import ssl
 import stat
@@ -9,27 +9,27 @@ import grpc
 import structlog
 
 from safe_psrl_server.config import ConfigError, Security
+from safe_psrl_server.security.files import Signature, signature_of
 
 log = structlog.get_logger()
-Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 class Certificates:
-    """What new connections are greeted with. Those that are open stay as they are, until they are too old."""
+    """For new connections. Open ones keep theirs until their maximum age."""
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None) -> None:
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
-        self._lock = threading.Lock()  # gRPC asks from threads of its own
+        self._lock = threading.Lock()  # gRPC calls `_changed` from its own threads
 
     def credentials(self) -> grpc.ServerCredentials:
         """With `client_ca`, clients need a certificate too. Raises `ConfigError`."""
-        self._seen = self._signature()
+        self._seen = self._signatures()
         try:
             first = self._read()
         except (OSError, ValueError) as error:
             raise ConfigError(f"security: the certificate cannot be used: {error}") from None
         if self._key.stat().st_mode & stat.S_IROTH:
-            log.warning("everybody on this machine may read the private key; chmod 600", key=str(self._key))
+            log.warning("every user of this machine may read the private key; run chmod 600", key=str(self._key))
         return grpc.dynamic_ssl_server_credentials(
             first,
             self._changed,  # type: ignore[arg-type]  # the stubs leave None out
@@ -37,24 +37,24 @@ class Certificates:
         )
 
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Asked before each handshake; None: nothing new. Files that do not fit together leave things as they were."""
+        """Called before each handshake; None without a change. Files that do not match keep the previous configuration."""
         with self._lock:
-            signature = self._signature()
-            if signature == self._seen:
+            signatures = self._signatures()
+            if signatures == self._seen:
                 return None
-            self._seen = signature
+            self._seen = signatures
         try:
             configuration = self._read()
         except (OSError, ValueError) as error:
-            log.error("certificate not changed: the new files cannot be used", problem=str(error))  # noqa: TRY400  # no defect
+            log.error("certificate not reloaded", problem=str(error))  # noqa: TRY400  # not a defect
             return None
-        log.info("certificate read again", certificate=str(self._certificate))
+        log.info("certificate reloaded", certificate=str(self._certificate))
         return configuration
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
         certificate, key = self._certificate.read_bytes(), self._key.read_bytes()
         authority = None if self._client_ca is None else self._client_ca.read_bytes()
-        trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # gRPC would only notice at the handshake
+        trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # gRPC would only fail at the handshake
         try:
             trial.load_cert_chain(self._certificate, self._key, password=_no_password)
         except ssl.SSLError as error:
@@ -66,8 +66,8 @@ class Certificates:
                 raise ValueError(f"{self._client_ca}: {error.reason or error}") from None
         return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=authority)
 
-    def _signature(self) -> Signature:
-        return tuple(_signature(path) for path in (self._certificate, self._key, self._client_ca) if path is not None)
+    def _signatures(self) -> list[Signature]:
+        return [signature_of(path) for path in (self._certificate, self._key, self._client_ca) if path is not None]
 
 
 def certificates_of(security: Security) -> Certificates | None:
@@ -77,14 +77,6 @@ def certificates_of(security: Security) -> Certificates | None:
     return Certificates(security.certificate, security.key, security.client_ca)
 
 
-def _signature(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
-
-
 def _no_password() -> bytes:
-    """Instead of a question on the terminal."""
+    """Instead of a prompt on the terminal."""
     raise ValueError("the key must not need a password")

@@ -9,8 +9,8 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from safe_psrl_server.metrics.calls import CallCounter
-from safe_psrl_server.rpc.middleware import WrappedHandlers, Wrapper
+from safe_psrl_server.metrics.calls import CallMetrics
+from safe_psrl_server.rpc.middleware import Middleware
 
 
 class Echo(grpc.GenericRpcHandler):
@@ -86,10 +86,9 @@ class Counted(NamedTuple):
 
 
 @asynccontextmanager
-async def running(*wrappers: Wrapper) -> AsyncIterator[tuple[grpc.aio.Channel, Echo]]:
-    echo, services, server = Echo(), WrappedHandlers(wrappers), grpc.aio.server()
-    services.add_generic_rpc_handlers((echo,))
-    server.add_generic_rpc_handlers((services,))
+async def running(*interceptors: Middleware) -> AsyncIterator[tuple[grpc.aio.Channel, Echo]]:
+    echo, server = Echo(), grpc.aio.server(interceptors=interceptors)
+    server.add_generic_rpc_handlers((echo,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -100,7 +99,7 @@ async def running(*wrappers: Wrapper) -> AsyncIterator[tuple[grpc.aio.Channel, E
 @pytest.fixture
 async def counted() -> AsyncIterator[Counted]:
     registry = CollectorRegistry()
-    async with running(CallCounter(registry)) as (channel, echo):
+    async with running(CallMetrics(registry)) as (channel, echo):
         yield Counted(channel, registry, echo)
 
 

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from prometheus_client.registry import Collector
 
 from safe_psrl.version import __version__
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
@@ -122,7 +125,7 @@ def moved(**fields: Any) -> control_pb2.Transition:
 @pytest.mark.parametrize(("ready", "status", "body"), [(True, 200, "ok\n"), (False, 503, "not ready\n")])
 def test_health_follows_readiness(ready: bool, status: int, body: str) -> None:
     """200 only while calls are served."""
-    endpoint = HttpEndpoint("127.0.0.1", 0, lambda _accept: ("text/plain", b""), lambda: ready)
+    endpoint = HttpEndpoint(("127.0.0.1", 0), CollectorRegistry(), lambda: ready)
     port = endpoint.start()
     try:
         assert page(port, "/healthz") == (status, body)
@@ -135,19 +138,22 @@ def test_a_server_that_serves_is_healthy_and_knows_two_paths() -> None:
     with EmbeddedServer(metrics="127.0.0.1:0") as server:
         assert page(server.metrics_port, "/healthz") == (200, "ok\n")
         for path in ("/", "/metric", "/healthz/", "/metrics/x"):
-            assert page(server.metrics_port, path) == (404, "there are /metrics and /healthz\n")
+            assert page(server.metrics_port, path) == (404, "not found: the paths are /metrics and /healthz\n")
         assert value(scrape(server.metrics_port), "quarantined_agents") == 0
     with EmbeddedServer() as server:
         assert server.metrics_port is None
 
 
-def test_a_loop_that_does_not_answer_is_503() -> None:
-    """A scraper is told at once, and gets no half page."""
-
-    def busy(_accept: str) -> tuple[str, bytes]:
+class OverloadedCollector(Collector):
+    def collect(self) -> list[Metric]:
         raise TimeoutError
 
-    endpoint = HttpEndpoint("127.0.0.1", 0, busy, lambda: True)
+
+def test_a_loop_that_does_not_respond_is_503() -> None:
+    """Without half a page."""
+    registry = CollectorRegistry()
+    registry.register(OverloadedCollector())
+    endpoint = HttpEndpoint(("127.0.0.1", 0), registry, lambda: True)
     port = endpoint.start()
     try:
         assert page(port, "/metrics")[0] == 503
@@ -160,6 +166,14 @@ def test_a_page_is_compressed_for_those_who_can_read_it() -> None:
         response, body = get(server.metrics_port, "/metrics", **{"Accept-Encoding": "gzip"})
         assert response.headers["Content-Encoding"] == "gzip"
         assert b"safe_psrl_agents 0.0" in gzip.decompress(body)
+
+
+@pytest.mark.parametrize("accept", ["application/openmetrics-text; version=x", "text/plain; version=a.b", "*/*", "nonsense"])
+def test_an_accept_header_without_a_usable_version_gets_the_usual_format(accept: str) -> None:
+    with EmbeddedServer(metrics="127.0.0.1:0") as server:
+        response, body = get(server.metrics_port, "/metrics", Accept=accept)
+        assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        assert b"safe_psrl_agents 0.0" in body
 
 
 # --- what is on the page
@@ -363,16 +377,15 @@ def test_a_quarantined_agent_is_counted_and_has_no_series(tmp_path: Path, make_w
 async def test_an_agent_that_is_deleted_during_a_scrape_is_not_in_it(
     bench: Any, make_spec: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scrape pauses for calls, and one of them may be that."""
-    monkeypatch.setattr(agents, "SLICE_SECONDS", -1.0)  # a pause before every agent
-    monkeypatch.setattr(agents, "PAUSE_SECONDS", 0.2)
+    """A scrape yields to calls, and one of them may be that."""
+    monkeypatch.setattr(agents, "AGENTS_AT_ONCE", 1)
     for name in ("one", "other"):
         await bench.commands.create(name, make_spec())
-    under_way = asyncio.create_task(agents.AgentSeries(bench.host, 10).census())
+    collector = agents.AgentCollector(bench.host, bench.store, asyncio.get_running_loop())
+    reading = asyncio.create_task(collector.read())
     await asyncio.sleep(0)
-    await bench.commands.delete("other")
-    text = b"".join((await under_way).text()).decode()
-    assert agents_in({(s.name, tuple(s.labels.items())): s.value for f in parse_text(text) for s in f.samples}) == {"one"}
+    bench.host.hosted()[1].record.exists = False
+    assert [view.status.agent for view in (await reading).views] == ["one"]
 
 
 def test_agents_that_come_and_go_do_not_break_a_scrape(make_wire: MakeWire) -> None:

@@ -1,22 +1,18 @@
 """What the process counts: learned, recognised, refused, planned, written."""
 
 import asyncio
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client.openmetrics import exposition as openmetrics
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.commands import AgentCommands
 from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.host import AgentHost
-from safe_psrl_server.metrics.histogram import PlainHistogram
-from safe_psrl_server.metrics.meter import PLAN_BUCKETS, Meter
+from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.store.sqlite import SqliteStore
 
 Refusal = Callable[[Callable[[], object]], Any]
@@ -102,25 +98,6 @@ def test_plans_are_counted_and_timed(played: Played, make_spec: Callable[..., An
     played.wire.start(impossible)
     assert played.count("plans_total") == 3
     assert played.count("plans_infeasible_total") == 1
-
-
-def test_the_histogram_of_plans_shows_what_one_of_the_library_shows() -> None:
-    """Sums, buckets, their borders among them, and the latest in each; all but times."""
-    registry, others, text = CollectorRegistry(), CollectorRegistry(), "Some text."
-    ours = PlainHistogram("seconds", text, PLAN_BUCKETS, registry)
-    theirs = Histogram("seconds", text, registry=others, buckets=PLAN_BUCKETS)
-    for episode, seconds in enumerate((0.0, 0.0001, 0.00011, 0.3, 30, 31.5, 0.2, 1)):
-        ours.observe(seconds, "a" * 100, episode)
-        theirs.observe(seconds, {"agent": "a" * 96, "episode": str(episode)})
-        ours.observe(2 * seconds)
-        theirs.observe(2 * seconds)
-    assert shown(registry) == shown(others)
-
-
-def shown(registry: CollectorRegistry) -> list[str]:
-    """Without times, which follow what an exemplar is of, and what is said to be created."""
-    lines = openmetrics.generate_latest(registry).decode().splitlines()
-    return [re.sub(r"(_created|# \{.*\} \S+) .*", r"\1", line) for line in lines]
 
 
 def test_actions_of_a_fallback_policy_are_counted(played: Played, make_spec: Callable[..., Any]) -> None:

@@ -126,7 +126,7 @@ def test_its_mistakes_are_one_line(guarded: Any, command: Command, tmp_path: Pat
     for ended, hint in (
         (command(*listing), "--token-file"),
         (command(*listing, SAFE_PSRL_TOKEN="spsrl_00000000_x"), "not valid"),  # noqa: S106  # not one
-        (command(*listing, SAFE_PSRL_TOKEN=guarded.tokens["act"]), "has not the role read"),
+        (command(*listing, SAFE_PSRL_TOKEN=guarded.tokens["act"]), "does not have the role read"),
         (command(*listing, "--token-file", tmp_path / "nowhere"), "nowhere"),
         (command("agent", "list", "--target", "192.0.2.1:1", SAFE_PSRL_TOKEN=guarded.tokens["read"]), "plain text"),
         (command(*listing, "--tls-cert", tmp_path / "nowhere"), "needs its key"),

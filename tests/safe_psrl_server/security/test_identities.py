@@ -198,7 +198,7 @@ def test_a_server_does_not_start_with_identities_that_cannot_be_used(tmp_path: P
 def test_identities_that_everybody_may_change_are_refused(identities: Any) -> None:
     file, _ = identities
     file.chmod(0o666)
-    with pytest.raises(ConfigError, match="everybody may write"), EmbeddedServer(security={"identities": file}):
+    with pytest.raises(ConfigError, match="every user may write"), EmbeddedServer(security={"identities": file}):
         pass
 
 

@@ -18,7 +18,7 @@ from safe_psrl_server.conversion import cmdp_to_message, table_entries
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.errors import LimitExceededError
 from safe_psrl_server.security.identities import Identity
-from safe_psrl_server.security.quotas import Accounts
+from safe_psrl_server.security.rate_limiter import RateLimiter
 from safe_psrl_server.security.roles import Role
 from safe_psrl_server.security.token_file import create_token
 
@@ -32,31 +32,31 @@ def identity(name: str = "x", **limits: Any) -> Identity:
 
 def test_a_rate_is_an_average_with_bursts() -> None:
     now = [0.0]
-    accounts = Accounts(Quotas(calls_per_second=10, burst_seconds=0.5), lambda: now[0])
-    assert [accounts.wait(identity()) == 0 for _ in range(7)] == [True] * 5 + [False] * 2
-    assert accounts.wait(identity()) == pytest.approx(0.1)
-    assert accounts.wait(identity("another")) == 0
+    limiter = RateLimiter(Quotas(calls_per_second=10, burst_seconds=0.5), lambda: now[0])
+    assert [limiter.wait_seconds(identity()) == 0 for _ in range(7)] == [True] * 5 + [False] * 2
+    assert limiter.wait_seconds(identity()) == pytest.approx(0.1)
+    assert limiter.wait_seconds(identity("another")) == 0
     now[0] = 0.1
-    assert [accounts.wait(identity()) == 0 for _ in range(2)] == [True, False]
+    assert [limiter.wait_seconds(identity()) == 0 for _ in range(2)] == [True, False]
     now[0] = 100.0
-    assert sum(accounts.wait(identity()) == 0 for _ in range(20)) == 5
+    assert sum(limiter.wait_seconds(identity()) == 0 for _ in range(20)) == 5
 
 
 def test_an_entry_of_ones_own_outdoes_the_general_one() -> None:
-    accounts = Accounts(Quotas(calls_per_second=1, burst_seconds=1, concurrent_calls=1), lambda: 0.0)
-    assert sum(accounts.wait(identity(calls_per_second=50)) == 0 for _ in range(100)) == 50
-    with accounts.under_way(identity(concurrent_calls=2)), accounts.under_way(identity(concurrent_calls=2)):
-        with pytest.raises(LimitExceededError), accounts.under_way(identity(concurrent_calls=2)):
+    limiter = RateLimiter(Quotas(calls_per_second=1, burst_seconds=1, concurrent_calls=1), lambda: 0.0)
+    assert sum(limiter.wait_seconds(identity(calls_per_second=50)) == 0 for _ in range(100)) == 50
+    with limiter.concurrent_call(identity(concurrent_calls=2)), limiter.concurrent_call(identity(concurrent_calls=2)):
+        with pytest.raises(LimitExceededError), limiter.concurrent_call(identity(concurrent_calls=2)):
             pass
-        with accounts.under_way(identity("another")):
+        with limiter.concurrent_call(identity("another")):
             pass
-    with accounts.under_way(identity()):
+    with limiter.concurrent_call(identity()):
         pass
 
 
 def test_without_quotas_there_is_no_end() -> None:
-    accounts = Accounts(Quotas(), lambda: 0.0)
-    assert not any(accounts.wait(identity()) for _ in range(10_000))
+    limiter = RateLimiter(Quotas(), lambda: 0.0)
+    assert not any(limiter.wait_seconds(identity()) for _ in range(10_000))
 
 
 def test_too_many_calls_are_refused_with_the_time_to_wait(refusal: Callable[..., Any]) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from safe_psrl_server.security.book import IdentityBook
 from safe_psrl_server.security.identities import IdentitiesError
+from safe_psrl_server.security.identity_store import IdentityStore
 from safe_psrl_server.security.roles import Role
 from safe_psrl_server.security.token_file import create_token, read_identities, revoke_tokens
 from safe_psrl_server.security.tokens import digest_of, id_of, is_token, new_token
@@ -48,8 +48,8 @@ def test_tokens_of_one_name_are_struck_out_together_or_by_id(tmp_path: Path) -> 
     first, second = (create_token(file, "line-7", [Role.ACT], ["site/*"]) for _ in range(2))
     other = create_token(file, "line-8", [Role.READ], ["*"])
     assert revoke_tokens(file, id_of(first)) == 1
-    book = IdentityBook(file)
-    assert [book.by_token(text) is not None for text in (first, second, other)] == [False, True, True]
+    store = IdentityStore(file)
+    assert [store.by_token(text) is not None for text in (first, second, other)] == [False, True, True]
     create_token(file, "line-7", [Role.ACT], ["site/*"])
     assert revoke_tokens(file, "line-7") == 2
     assert revoke_tokens(file, "line-7") == 0
@@ -60,7 +60,7 @@ def test_an_id_with_another_tokens_secret_is_nobody(tmp_path: Path) -> None:
     file = tmp_path / "identities.toml"
     one, two = (create_token(file, name, [Role.ADMIN], ["*"]) for name in ("one", "two"))
     forged = f"spsrl_{id_of(one)}_{two.split('_', 2)[2]}"
-    assert IdentityBook(file).by_token(forged) is None
+    assert IdentityStore(file).by_token(forged) is None
 
 
 def test_certificates_written_by_hand_stay(tmp_path: Path) -> None:
@@ -81,14 +81,14 @@ def test_a_name_or_pattern_that_cannot_be_is_refused(tmp_path: Path, name: str, 
     assert not file.exists()
 
 
-def test_the_book_is_read_again_when_the_file_changes(tmp_path: Path) -> None:
+def test_the_store_is_read_again_when_the_file_changes(tmp_path: Path) -> None:
     file, now = tmp_path / "identities.toml", [0.0]
     first = create_token(file, "first", [Role.ACT], ["*"])
-    book = IdentityBook(file, lambda: now[0])
+    store = IdentityStore(file, lambda: now[0])
     second = create_token(file, "second", [Role.ACT], ["*"])
-    assert book.by_token(second) is None
+    assert store.by_token(second) is None
     now[0] = 2.0
-    assert book.by_token(second) is not None
+    assert store.by_token(second) is not None
     file.unlink()
     now[0] = 4.0
-    assert book.by_token(first) is not None
+    assert store.by_token(first) is not None
