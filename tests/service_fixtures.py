@@ -1,6 +1,6 @@
 """Fixtures for tests that need a running service: conftest modules import them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -8,6 +8,7 @@ from safe_psrl_client import Client
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.logs import set_up_logs
 from safe_psrl_testbed import Scenario, scenario_named
+from safe_psrl_testbed.player import SeededEnvironment
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +34,9 @@ def agent_name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def buffer() -> Scenario:
     return scenario_named("streaming-buffer")
+
+
+@pytest.fixture
+def world(buffer: Scenario) -> Callable[[int], SeededEnvironment]:
+    """Makes the streaming buffer of a seed."""
+    return lambda seed: SeededEnvironment(buffer.environment(), seed)

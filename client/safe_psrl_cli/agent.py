@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, AsJson, Target, connected, leave, plain, reported_errors
+from safe_psrl_cli.connection import (
+    DEFAULT_TARGET,
+    USER_MISTAKE,
+    AsJson,
+    Target,
+    connected,
+    leave,
+    plain,
+    print_json,
+    reported_errors,
+)
 
 if TYPE_CHECKING:
     from safe_psrl_proto.v1 import model_pb2
@@ -73,14 +83,14 @@ def list_agents(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> Non
 
     Example: safe-psrl agent list
     """
-    from safe_psrl_cli.agent_tables import show_list  # noqa: PLC0415
+    from safe_psrl_cli.tables import show_agents  # noqa: PLC0415
 
     with connected(target) as client:
         statuses = list(client.list_agents())
     if as_json:
-        _print_json([plain(status) for status in statuses])
+        print_json([plain(status) for status in statuses])
     else:
-        show_list(statuses)
+        show_agents(statuses)
 
 
 @app.command("show")
@@ -94,18 +104,18 @@ def show(
 
     Example: safe-psrl agent show buffer --json
     """
-    from safe_psrl_cli.agent_tables import show_status  # noqa: PLC0415
+    from safe_psrl_cli.tables import show_agent  # noqa: PLC0415
     from safe_psrl_client import spec_to_document  # noqa: PLC0415
 
     with connected(target) as client:
         reply = client.get_agent(name, with_spec=with_spec)
     definition = {"spec": spec_to_document(reply.spec)} if with_spec else {}
     if as_json:
-        _print_json(plain(reply.status) | definition)
+        print_json(plain(reply.status) | definition)
         return
-    show_status(reply.status)
+    show_agent(reply.status)
     if with_spec:
-        _print_json(definition["spec"])
+        print_json(definition["spec"])
 
 
 @app.command("pause")
@@ -211,7 +221,7 @@ def verify(
             except DataLossError as error:
                 findings.append({"agent": name, "ok": False, "difference": str(error), "events": 0, "state_digest": ""})
     if as_json:
-        _print_json(findings)
+        print_json(findings)
     for finding in [] if as_json else findings:
         result = "as stored" if finding["ok"] else f"DIFFERS: {finding['difference']}"
         typer.echo(f"{finding['agent']}: {result} ({finding['events']:,} events read, digest {finding['state_digest'][:16]})")
@@ -249,10 +259,6 @@ def _definition(path: Path, options: "model_pb2.SafePsrlOptions", seed: int | No
 
 def _print(document: dict[str, Any], as_json: bool, line: str) -> None:
     if as_json:
-        _print_json(document)
+        print_json(document)
     else:
         typer.echo(line)
-
-
-def _print_json(document: Any) -> None:
-    typer.echo(json.dumps(document, indent=2, sort_keys=True))

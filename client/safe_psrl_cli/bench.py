@@ -11,7 +11,7 @@ import typer
 from safe_psrl_cli.connection import USER_MISTAKE, leave
 
 if TYPE_CHECKING:
-    from safe_psrl_cli.server_process import ServerProcess
+    from safe_psrl_cli.child_process import ServerProcess
     from safe_psrl_experiments.bench.measure import Result
 
 MISSED = 1
@@ -73,7 +73,7 @@ def grow(
 
     Example: safe-psrl bench grow --json grow.json
     """
-    from safe_psrl_cli.server_process import ServerProcess  # noqa: PLC0415
+    from safe_psrl_cli.child_process import ServerProcess  # noqa: PLC0415
     from safe_psrl_experiments.bench.grow import FleetSize, bench_fleet  # noqa: PLC0415
     from safe_psrl_experiments.bench.history import bench_history  # noqa: PLC0415
 
@@ -183,7 +183,7 @@ def store(
 
 def _with_service(report: Callable[[str], None], bench: Callable[["ServerProcess"], "list[Result]"]) -> "list[Result]":
     """What `bench` measures of a service with an empty store."""
-    from safe_psrl_cli.server_process import ServerProcess  # noqa: PLC0415
+    from safe_psrl_cli.child_process import ServerProcess  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="safe-psrl-bench-") as directory:
         server = ServerProcess(Path(directory))
@@ -216,7 +216,7 @@ def _show(results: "list[Result]") -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table()
+    table = Table()  # with long texts in its cells, unlike `tables.table_of`
     for heading in ("what", "time", "spread", "limit", "ratio", "bar"):
         table.add_column(heading, justify="right" if heading in {"time", "spread", "ratio"} else "left")
     for result in results:

@@ -19,8 +19,7 @@ BROKEN = 1
 def conformance(
     target: Target = DEFAULT_TARGET,
     only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CHAPTER", help="Only this chapter; may be repeated.", show_default=False),
+        list[str] | None, typer.Option(metavar="CHAPTER", help="Only this chapter; may be repeated.", show_default=False)
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Show the checks and what they demand; connect to nobody.")] = False,
     json_file: Annotated[
@@ -80,13 +79,7 @@ def _document(target: str, verdicts: "list[Verdict]") -> dict[str, object]:
         "target": target,
         "passed": all(verdict.result != "FAIL" for verdict in verdicts),
         "results": [
-            {
-                "chapter": check.chapter,
-                "name": check.name,
-                "demand": check.demand,
-                "verdict": result,
-                "reason": reason,
-            }
+            {"chapter": check.chapter, "name": check.name, "demand": check.demand, "verdict": result, "reason": reason}
             for check, result, reason in verdicts
         ],
     }

@@ -1,5 +1,6 @@
-"""What the commands that talk to a service share: the option `--target`, and errors as one line with an exit code."""
+"""Shared by the commands that call a service: the option `--target`, and errors as one line with an exit code."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -19,8 +20,7 @@ SERVICE_FAILED = 3
 TIMEOUT = 5.0  # seconds: a person is waiting
 
 Target = Annotated[
-    str,
-    typer.Option(metavar="ADDR", envvar="SAFE_PSRL_TARGET", help="Where the service listens: host:port or unix:PATH."),
+    str, typer.Option(metavar="ADDR", envvar="SAFE_PSRL_TARGET", help="Where the service listens: host:port or unix:PATH.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -50,23 +50,22 @@ def leave(message: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
+def print_json(document: Any) -> None:
+    typer.echo(json.dumps(document, indent=2, sort_keys=True))
+
+
 def plain(message: "Message") -> dict[str, Any]:
-    """Every field of `message` by name: numbers as numbers, enumerations as words, tables left to `spec_to_document`."""
+    """Every field of `message` by name: numbers as numbers, enumerations as words."""
     return {field.name: _plain_value(field, getattr(message, field.name)) for field in message.DESCRIPTOR.fields}
 
 
-def _plain_value(field: Any, value: Any) -> Any:
-    if field.is_repeated:
-        return [_plain_one(field, entry) for entry in value]
-    return _plain_one(field, value)
-
-
-def _plain_one(field: Any, value: Any) -> Any:
+def _plain_value(field: Any, value: Any, *, is_entry: bool = False) -> Any:
+    if field.is_repeated and not is_entry:
+        return [_plain_value(field, entry, is_entry=True) for entry in value]
     if field.type == field.TYPE_MESSAGE:
         return plain(value)
     if field.type == field.TYPE_ENUM:
-        name = field.enum_type.values_by_number[value].name
-        return name.rpartition("_")[2].lower()
+        return field.enum_type.values_by_number[value].name.rpartition("_")[2].lower()
     return value
 
 
@@ -77,14 +76,5 @@ def _told(error: "SafePsrlClientError", target: str) -> tuple[str, int]:
         return f"{error} (--token-file, SAFE_PSRL_TOKEN, or --tls-cert and --tls-key)", USER_MISTAKE
     if isinstance(error, errors.UnavailableError | errors.DeadlineExceededError):
         return f"no answer from {target}: is the service running there? (safe-psrl serve) ({error})", SERVICE_FAILED
-    mistakes = (
-        errors.InvalidTargetError,
-        errors.InvalidCredentialsError,
-        errors.PermissionDeniedError,
-        errors.InvalidDocumentError,
-        errors.InvalidArgumentError,
-        errors.NotFoundError,
-        errors.AlreadyExistsError,
-        errors.FailedPreconditionError,
-    )
-    return str(error), USER_MISTAKE if isinstance(error, mistakes) else SERVICE_FAILED
+    mistakes = (errors.PermissionDeniedError, errors.NotFoundError, errors.AlreadyExistsError, errors.FailedPreconditionError)
+    return str(error), USER_MISTAKE if isinstance(error, (ValueError, *mistakes)) else SERVICE_FAILED

@@ -1,14 +1,13 @@
 """`safe-psrl demo`: the service, a simulator, a crash in the middle, and the proof that nothing was lost."""
 
 import tempfile
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from safe_psrl_cli.demo_console import DemoConsole
+    from safe_psrl_cli.child_process import ConsoleProcess
 
 LOST = 1
 INTERRUPTED = 130
@@ -34,9 +33,8 @@ def demo(
     """
     from rich.console import Console  # noqa: PLC0415
 
-    from safe_psrl_cli.demo_console import DemoConsole  # noqa: PLC0415
+    from safe_psrl_cli.child_process import ConsoleProcess, ServerProcess  # noqa: PLC0415
     from safe_psrl_cli.demo_play import DemoPlay  # noqa: PLC0415
-    from safe_psrl_cli.server_process import ServerProcess  # noqa: PLC0415
 
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
@@ -46,13 +44,15 @@ def demo(
     console.print(
         f"The service is up after {took:.1f} s: gRPC on {server.target}, metrics on {server.metrics_url}", highlight=False
     )
+    page = ConsoleProcess(server.target, server.directory / "console.log")
     try:
-        with DemoConsole(server.target) if with_console else nullcontext() as page:
-            _tell_address(console, page)
-            play = DemoPlay(server, console)
-            interrupted = play.run(seconds)
-            summary = play.summary()
+        if with_console:
+            console.print(_console_line(page), highlight=False, soft_wrap=True)
+        play = DemoPlay(server, console)
+        interrupted = play.run(seconds)
+        summary = play.summary()
     finally:
+        page.stop()
         code = 0 if keep else server.stop()
     _report(console, summary, play.write(out, summary))
     if keep:
@@ -67,10 +67,11 @@ def demo(
         raise typer.Exit(INTERRUPTED)
 
 
-def _tell_address(console: Any, page: "DemoConsole | None") -> None:
-    if page is not None:
-        line = f"Watch it live at {page.url}" if page.url else f"There is no live page: {page.why_not}"
-        console.print(line, highlight=False, soft_wrap=True)
+def _console_line(page: "ConsoleProcess") -> str:
+    try:
+        return f"Watch it live at {page.start()}"
+    except RuntimeError as error:
+        return f"There is no live page: {error}"
 
 
 def _report(console: Any, summary: dict[str, Any], files: list[Path]) -> None:

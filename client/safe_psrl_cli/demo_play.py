@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from safe_psrl import SafePsrl, SimulatedRun
-from safe_psrl_cli.server_process import ServerProcess
+from safe_psrl_cli.child_process import ServerProcess
 from safe_psrl_client import Client, EpisodeResult, RemoteAgent
 from safe_psrl_client.play import play_episode
 from safe_psrl_experiments.demo_figure import Story, draw_story

@@ -104,16 +104,14 @@ def _parameters(settings: list[str]) -> dict[str, dict[str, Any]]:
 
 def _show(summary: dict[str, Any], constraints: tuple[str, ...], files: list[Path]) -> None:
     """A row for each algorithm, and below it one for each of its constraints if there are several."""
-    from rich import box  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+
+    from safe_psrl_cli.tables import table_of  # noqa: PLC0415
 
     several = len(constraints) > 1
     title = f"{summary['environment']}: {summary['episodes']:,} episodes, {summary['seeds']} seeds (mean ± standard deviation)"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
-    table.add_column("algorithm", no_wrap=True)
-    for heading in ("objective\nregret", "constraint\nregret", "its\ngreatest", "episodes\nover budget", "µs per\nepisode"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    numbers = ("objective\nregret", "constraint\nregret", "its\ngreatest", "episodes\nover budget", "µs per\nepisode")
+    table = table_of(None, "algorithm", *numbers, fold=False)
     for name, values in summary["algorithms"].items():
         keys = ("constraint_regret", "constraint_regret_max")
         table.add_row(

@@ -1,15 +1,13 @@
 """`safe-psrl simulate`: environments played against the agents of a service."""
 
-import json
 from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
-from safe_psrl_cli.connection import DEFAULT_TARGET, AsJson, Target, reported_errors
+from safe_psrl_cli.connection import DEFAULT_TARGET, AsJson, Target, print_json, reported_errors
 from safe_psrl_cli.credentials import client_credentials
-from safe_psrl_cli.simulate_base_stations import base_stations
-from safe_psrl_cli.simulate_lte import lte_cell
+from safe_psrl_cli.simulate_media import Patience, base_stations, lte_cell
 
 ENVIRONMENT = "environment"
 
@@ -25,9 +23,9 @@ class EnvironmentOrCommand(TyperGroup):
 
 app = typer.Typer(
     cls=EnvironmentOrCommand,
-    help="""Play simulated environments against the agents of a service, and tell how they did.
+    help="""Play simulated environments against the agents of a service, and report the results.
 
-    The name of an environment may stand in place of a command.
+    An environment's name may replace the command.
 
     Examples:
 
@@ -60,17 +58,17 @@ def simulate(
     parallel: Annotated[int, typer.Option(metavar="M", min=1, max=1_000, help="Agents that play at the same time.")] = 1,
     mode: Annotated[
         Literal["step", "stream", "local"],
-        typer.Option(help="A call a step; one stream; or the policy played here and each episode reported as a whole."),
+        typer.Option(help="One call per step; one stream; or the policy played locally, reporting whole episodes."),
     ] = "step",
-    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Of the first agent and its environment.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Seed of the first agent and its environment.")] = 1,
     create: Annotated[bool, typer.Option(help="Create the agents that do not exist yet.")] = True,
-    patience: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds to wait for a service that is away.")] = 30.0,
+    patience: Patience = 30.0,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
     """Play environments whose kernel is known, against the exact optimum.
 
-    Ctrl-C stops after the current episodes and still tells. A service that restarts meanwhile is waited for.
+    Ctrl-C stops after the current episodes and still reports. A restart of the service is waited for.
 
     Examples:
 
@@ -105,24 +103,17 @@ def simulate(
         finally:
             summary = simulation.summary()
             if summary["episodes"]:
-                _tell(summary, as_json)
+                print_json(summary) if as_json else _show(summary)
     if summary["interrupted"]:
         raise KeyboardInterrupt
 
 
-def _tell(summary: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(summary, indent=2, sort_keys=True))
-    else:
-        _show(summary)
-
-
 def _show(summary: dict[str, Any]) -> None:
-    """A row for each agent; if there are several constraints, a row for each of them below it."""
+    """A row for each agent."""
     from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
 
-    from safe_psrl_cli.agent_tables import table_of  # noqa: PLC0415
+    from safe_psrl_cli.tables import add_rows, table_of  # noqa: PLC0415
 
     title = (
         f"{summary['environment']}: {summary['episodes']:,} episodes in {summary['seconds']:.1f} s "
@@ -132,20 +123,15 @@ def _show(summary: dict[str, Any]) -> None:
     table = table_of(escape(title), "\nagent", *numbers, "dual\nvariable")
     for row in summary["agents"]:
         about = [escape(row["agent"]), f"{row['episodes']:,}", f"{row['mean_reward']:.4f}", f"{row['objective_regret']:,.1f}"]
-        if len(row["constraints"]) == 1:
-            table.add_row(*about, *_cells(row["constraints"][0]))
-            continue
-        table.add_row(*about)
-        for constraint in row["constraints"]:
-            table.add_row(f"  {escape(constraint['name'])}", "", "", "", *_cells(constraint))
+        add_rows(table, about, [(constraint["name"], _cells(constraint)) for constraint in row["constraints"]])
     console = Console()
     console.print(table)
     optimum = summary["agents"][0]["optimum"]
     costs = ", ".join(f"{cost:.6f}" for cost in optimum["costs"])
     console.print(f"Exact optimum: reward {optimum['reward']:.6f} at cost {costs}.", highlight=False, soft_wrap=True)
     meaning = {
-        "exact": "Regret is exact: each episode's policy, evaluated on the true kernel, against the optimum.",
-        "realised": "Regret is realised: what the episodes happened to earn, against the optimum; --mode local has it exactly.",
+        "exact": "Regret is exact: the value of each episode's policy on the true kernel, against the optimum.",
+        "realised": "Regret is realised: the rewards of the episodes, against the optimum; --mode local reports it exactly.",
     }
     console.print(meaning[summary["regret"]], highlight=False)
 

@@ -51,8 +51,7 @@ def show(
 
 @app.command("check")
 def check(
-    environment: Environment,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    environment: Environment, as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False
 ) -> None:
     """Check a specification, and say what the theory and the exact optimum have to say about it.
 

@@ -84,7 +84,7 @@ def list_tokens(identities: File = DEFAULT_FILE, as_json: AsJson = False) -> Non
     from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
 
-    from safe_psrl_cli.agent_tables import table_of  # noqa: PLC0415
+    from safe_psrl_cli.tables import table_of  # noqa: PLC0415
 
     table = table_of("", "name", "id", "roles", "agents", "created")
     for row in rows:

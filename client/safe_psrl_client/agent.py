@@ -9,7 +9,6 @@ agent.finish()
 """
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Final, Literal, Protocol, Self, get_args
 
 from safe_psrl_client.modes import LocalMode, StepMode, StreamMode
@@ -112,5 +111,5 @@ class RemoteAgent:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -28,8 +28,7 @@ def beginning_by_acting(wire: Wire) -> None:
 
 @check("a second episode is refused with EPISODE_OPEN, open_episode and expected_step; abandon_open makes room for it")
 def one_at_a_time(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     wire.report(name, seen(), episode=1, step=0)
     found = wire.refused_unchanged(name, lambda: wire.start(name, request_id="b"), "FAILED_PRECONDITION", "EPISODE_OPEN")
     same("metadata `open_episode`", found.metadata.get("open_episode"), "1")
@@ -56,8 +55,7 @@ def last_step_completes(wire: Wire) -> None:
 
 @check("a terminal transition completes the episode early, and says so when it is repeated")
 def terminal_completes(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     reply = wire.step(name, seen(terminal=True), episode=1, step=0)
     again = wire.step(name, seen(terminal=True), episode=1, step=0)
     same("duplicate, first and again", (reply.duplicate, again.duplicate), (False, True))
@@ -69,15 +67,14 @@ def terminal_completes(wire: Wire) -> None:
 
 @check("EndEpisode truncates, keeps what was reported, and does not count as completed; steps after it are EPISODE_CLOSED")
 def breaking_off(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     wire.report(name, seen(), episode=1, step=0)
     reply = wire.end(name, 1)
     same("the end", reply.end, events_pb2.EPISODE_END_TRUNCATED)
     same("its steps", reply.steps, 1)
     status = wire.status(name)
     same("completed episodes and transitions", (status.completed_episodes, status.transitions), (0, 1))
-    call = lambda: wire.report(name, seen(), episode=1, step=1)  # noqa: E731  # a call to be made by others
+    call = lambda: wire.report(name, seen(), episode=1, step=1)  # noqa: E731
     wire.refused_unchanged(name, call, "FAILED_PRECONDITION", "EPISODE_CLOSED")
 
 
@@ -91,8 +88,7 @@ def several_at_once(wire: Wire) -> None:
 
 @check("ReportEpisode enters a trajectory; steps reported before count as duplicates")
 def whole_trajectory(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     wire.report(name, seen(), episode=1, step=0)
     reply = wire.report_episode(name, 1, [seen()] * HORIZON)
     same("duplicates", reply.duplicates, 1)

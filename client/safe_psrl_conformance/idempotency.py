@@ -19,7 +19,7 @@ def start_repeated(wire: Wire) -> None:
 def start_conflict(wire: Wire) -> None:
     name = wire.create()
     wire.start(name, request_id="a", state=0)
-    call = lambda: wire.start(name, request_id="a", state=1)  # noqa: E731  # a call to be made by others
+    call = lambda: wire.start(name, request_id="a", state=1)  # noqa: E731
     found = wire.refused_unchanged(name, call, "ALREADY_EXISTS", "REQUEST_ID_USED")
     same("metadata `episode`", found.metadata.get("episode"), "1")
 
@@ -28,8 +28,7 @@ def start_conflict(wire: Wire) -> None:
     "GetAction for the same episode, step and state gives the same action and writes nothing; earlier steps may be asked for"
 )
 def action_repeated(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     first = wire.act(name, 0, episode=1, step=0)
     wire.report(name, seen(), episode=1, step=0)
     before = wire.status(name).version
@@ -39,8 +38,7 @@ def action_repeated(wire: Wire) -> None:
 
 @check("a transition reported again is a duplicate and not learned twice, by ReportTransition and Step alike")
 def report_repeated(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     wire.report(name, seen(), episode=1, step=0)
     before = wire.status(name)
     again = wire.report(name, seen(), episode=1, step=0)
@@ -52,8 +50,7 @@ def report_repeated(wire: Wire) -> None:
 
 @check("Step repeated gives the same reply but for duplicate, also for the last step of an episode that is complete")
 def step_repeated(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     replies = [wire.step(name, seen(), episode=1, step=step) for step in range(HORIZON)]
     for step, reply in enumerate(replies):
         expected = control_pb2.StepResponse()
@@ -64,19 +61,17 @@ def step_repeated(wire: Wire) -> None:
 
 @check("a step reported again with other values is ALREADY_EXISTS, TRANSITION_CONFLICT, and changes nothing")
 def report_conflict(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     wire.report(name, seen(0, 1, 2), episode=1, step=0)
     for other in (seen(0, 1, 3), seen(0, 0, 2), seen(1, 1, 2), seen(0, 1, 2, reward=0.5), seen(0, 1, 2, terminal=True)):
-        call = lambda other=other: wire.report(name, other, episode=1, step=0)  # noqa: E731  # a call to be made by others
+        call = lambda other=other: wire.report(name, other, episode=1, step=0)  # noqa: E731
         found = wire.refused_unchanged(name, call, "ALREADY_EXISTS", "TRANSITION_CONFLICT")
         same("metadata `step`", found.metadata.get("step"), "0")
 
 
 @check("ReportEpisode repeated, with its `next`, gives the same next episode, and everything happens once")
 def trajectory_repeated(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     following = control_pb2.StartEpisodeRequest(request_id="b", state=0, with_policy=True)
     first = wire.report_episode(name, 1, [seen()] * HORIZON, next=following)
     before = wire.status(name).version
@@ -88,13 +83,12 @@ def trajectory_repeated(wire: Wire) -> None:
 
 @check("ReportEpisode enters all or nothing: a bad transition at its end leaves no trace, and begins no episode")
 def trajectory_all_or_none(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     following = control_pb2.StartEpisodeRequest(request_id="b")
     bad = [seen(), seen(), seen(next_state=99)]
-    call = lambda: wire.report_episode(name, 1, bad, next=following)  # noqa: E731  # a call to be made by others
+    call = lambda: wire.report_episode(name, 1, bad, next=following)  # noqa: E731
     found = wire.refused_unchanged(name, call, "INVALID_ARGUMENT")
-    same("the field", found.fields, ["transitions[2].next_state"])
+    same("the field", list(found.violations), ["transitions[2].next_state"])
     wrong = control_pb2.StartEpisodeRequest(request_id="b", state=3)
     call = lambda: wire.report_episode(name, 1, [seen()] * HORIZON, next=wrong)  # noqa: E731
     wire.refused_unchanged(name, call, "INVALID_ARGUMENT", "NOT_AN_INITIAL_STATE")
@@ -102,8 +96,7 @@ def trajectory_all_or_none(wire: Wire) -> None:
 
 @check("EndEpisode repeated says how the episode ended the first time, whatever it asks for")
 def end_repeated(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     first = wire.end(name, 1, "EPISODE_END_TRUNCATED")
     before = wire.status(name).version
     same("the reply", wire.end(name, 1, "EPISODE_END_ABANDONED"), first)

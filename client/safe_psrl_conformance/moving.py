@@ -46,7 +46,7 @@ def damaged_import(wire: Wire) -> None:
     name, copy = wire.create(), wire.new_name()
     data, _ = _exported(wire, name)
     found = wire.refused(_import(wire, copy, data, hashlib.sha256(b"other").digest()), "INVALID_ARGUMENT")
-    same("the field", found.fields, ["digest"])
+    same("the field", list(found.violations), ["digest"])
     wire.refused(lambda: wire.status(copy), "NOT_FOUND", "AGENT_NOT_FOUND")
 
 
@@ -58,8 +58,7 @@ def import_onto_another(wire: Wire) -> None:
 
 @check("VerifyAgent finds that what is stored gives what is served")
 def verified(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     wire.report(name, seen(), episode=1, step=0)
     reply = wire.call(wire.admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent=name))
     require(reply.ok, f"it differs: {reply.difference}")

@@ -7,8 +7,7 @@ from safe_psrl_conformance.wire import Wire
 
 @check("a step beyond the next is OUT_OF_RANGE, STEP_GAP, with expected_step, and changes nothing")
 def gap(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     for call in (
         lambda: wire.report(name, seen(), episode=1, step=1),
         lambda: wire.step(name, seen(), episode=1, step=1),
@@ -20,10 +19,9 @@ def gap(wire: Wire) -> None:
 
 @check("a step begins where the one before led: STATE_MISMATCH with expected_state otherwise")
 def continuity(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     wire.report(name, seen(0, 1, 2), episode=1, step=0)
-    call = lambda: wire.report(name, seen(3, 0, 0), episode=1, step=1)  # noqa: E731  # a call to be made by others
+    call = lambda: wire.report(name, seen(3, 0, 0), episode=1, step=1)  # noqa: E731
     found = wire.refused_unchanged(name, call, "INVALID_ARGUMENT", "STATE_MISMATCH")
     same("metadata `expected_state`", found.metadata.get("expected_state"), "2")
 

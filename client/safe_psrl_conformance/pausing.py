@@ -44,11 +44,10 @@ def fallback(wire: Wire) -> None:
 
 @check("of an open episode, reports are taken while the agent is paused; without a fallback policy GetAction and Step are not")
 def reports_while_paused(wire: Wire) -> None:
-    name = wire.create()
-    wire.start(name, request_id="a")
+    name = wire.create_started()
     _pause(wire, name)
     wire.refused_unchanged(name, lambda: wire.act(name, 0, episode=1), "FAILED_PRECONDITION", "AGENT_PAUSED")
-    call = lambda: wire.step(name, seen(), episode=1, step=0)  # noqa: E731  # a call to be made by others
+    call = lambda: wire.step(name, seen(), episode=1, step=0)  # noqa: E731
     wire.refused_unchanged(name, call, "FAILED_PRECONDITION", "AGENT_PAUSED")
     wire.report(name, seen(), episode=1, step=0)
     same("transitions", wire.status(name).transitions, 1)

@@ -1,6 +1,6 @@
-"""The operator's web page: a client of the service, in its own process.
+"""The operator's web console: a client of the service, in its own process.
 
-fleet.py      what is known of every agent: pure, folds what the service says
-watching.py   the one connection that feeds it
-*_page.py     what a browser shows of it
+fleet.py        the state of every agent, folded from the service's replies: no I/O
+connection.py   the one connection that feeds it
+*_page.py       the pages
 """

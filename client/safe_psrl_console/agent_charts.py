@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from safe_psrl_console.charts import FIRST, SECOND, Chart, costs, line, rewards, round_above, with_level
-from safe_psrl_console.controls import Choice, Words, block, button
+from safe_psrl_console.controls import Choice, Text, block, button
 from safe_psrl_console.fleet import WatchedAgent
 from safe_psrl_console.history import Interval, Point, intervals
 
-ENOUGH: Final = 90  # intervals in a chart: more would be noise
+ENOUGH: Final = 90  # intervals in a chart
 
 
 class AgentCharts:
-    """Of one constraint at a time; which one, and how far back, is chosen above them."""
+    """The charts of one constraint at a time; constraint and period are chosen above them."""
 
     def __init__(self, agent: WatchedAgent) -> None:
         self._agent = agent
@@ -20,11 +20,11 @@ class AgentCharts:
         self._whole = False
         self._with_bound = False
         with block("div", "tools"):
-            Words("h2", "Learning, by episode")
+            Text("h2", "Learning, by episode")
             names = [one.name for one in agent.status.constraints]
             if len(names) > 1:
                 Choice("Constraint", names, self._choose_constraint)
-            Choice("Period", ["Last minutes", "Since the console began"], self._choose_period)
+            Choice("Period", ["Last minutes", "Since the console started"], self._choose_period)
         with block("div", "charts"):
             self._cost = Chart("Cost per episode", "", "cost")
             self._regret = Chart("Constraint regret", "", "regret")

@@ -1,4 +1,4 @@
-"""An agent's policy and posterior as heat maps, asked for at leisure so that the service hardly notices."""
+"""An agent's policy and posterior as heat maps, requested seldom to keep the load on the service low."""
 
 import asyncio
 import math
@@ -8,25 +8,25 @@ from typing import Final
 from nicegui import ui
 
 from safe_psrl_client import NotFoundError, SafePsrlClientError
-from safe_psrl_console.controls import Words, block, button
+from safe_psrl_console.connection import Connection
+from safe_psrl_console.controls import Text, block, button
 from safe_psrl_console.grids import Grid, policy_grid, posterior_grid, visits
 from safe_psrl_console.heat_map import HeatMap
-from safe_psrl_console.live import Live
 
 REFRESH_SECONDS: Final = 5.0
-LARGE: Final = 50_000  # counts of a posterior from which on it is asked for only by a button
+LARGE: Final = 50_000  # counts of a posterior above which it is refreshed only by the button
 
 
 class AgentMaps:
-    """Asks again when the agent's version has moved on."""
+    """Requested again when the agent's version has increased."""
 
-    def __init__(self, live: Live, agent: str) -> None:
-        self._live, self._agent = live, agent
-        self._version = -1  # that the maps are of
-        self._asked = -REFRESH_SECONDS
+    def __init__(self, connection: Connection, agent: str) -> None:
+        self._connection, self._agent = connection, agent
+        self._version = -1  # shown in the maps
+        self._requested = -REFRESH_SECONDS
         self._large = False
         with block("div", "tools"):
-            Words("h2", "What it has learned")
+            Text("h2", "Policy and posterior")
             button("Refresh", self.refresh, "chip")
         with block("div", "maps"):
             with block("div", "stack"):
@@ -34,24 +34,24 @@ class AgentMaps:
             with block("div", "stack") as self.side:
                 self._posterior = _MapCard("Posterior", "Nothing is learned yet.")
 
-    async def look(self, version: int) -> None:
-        """Refresh if there is something new, the last time is long enough ago and it costs little."""
-        due = version > self._version and time.monotonic() - self._asked >= REFRESH_SECONDS
+    async def refresh_if_due(self, version: int) -> None:
+        """Refresh if the version is new, the last refresh is old enough and the posterior is small."""
+        due = version > self._version and time.monotonic() - self._requested >= REFRESH_SECONDS
         if due and not (self._large and self._version >= 0):
             await self.refresh()
 
     async def refresh(self) -> None:
-        self._asked = time.monotonic()
+        self._requested = time.monotonic()
         try:
-            self._version = await self._ask()
+            self._version = await self._request()
         except NotFoundError:
-            pass  # before the first episode there is no policy; the cards say so
+            pass  # no policy before the first episode: the cards' initial text
         except SafePsrlClientError as error:
-            self._policy.say(f"Cannot be read now: {error}")
+            self._policy.show_note(f"Cannot be read now: {error}")
 
-    async def _ask(self) -> int:
-        """Show what the service has; its version."""
-        client = self._live.client
+    async def _request(self) -> int:
+        """Show the current policy and posterior; returns their version."""
+        client = self._connection.client
         reply = await client.get_policy(self._agent)
         self._policy.show(
             f"What it plays in episode {reply.episode:,}, by state and step.",
@@ -71,15 +71,15 @@ class AgentMaps:
 class _MapCard:
     def __init__(self, title: str, explanation: str) -> None:
         with block("section", "card map", data_map=title.lower()):
-            Words("h2", title)
-            self._note = Words("p", explanation)
+            Text("h2", title)
+            self._note = Text("p", explanation)
             self._place = block("div")
             self._legend = block("ul", "legend")
-            self._cut = Words("p")
+            self._cut = Text("p")
         self._map: HeatMap | None = None
         self._meanings: list[tuple[str, str]] = []
 
-    def say(self, text: str) -> None:
+    def show_note(self, text: str) -> None:
         self._note.set_text(text)
 
     def show(self, note: str, grid: Grid, description: str) -> None:
@@ -101,4 +101,4 @@ class _MapCard:
 def _meaning(colour: str, text: str) -> None:
     with block("li"):
         ui.element("i").style(f"background: {colour}")
-        Words("span", text)
+        Text("span", text)

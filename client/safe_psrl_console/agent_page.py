@@ -1,4 +1,4 @@
-"""The page `/agent/NAME`: one agent, live; or that it is waited for, is not there, or cannot be read."""
+"""The page `/agent/NAME`: one agent, or a message that it is loading, missing or quarantined."""
 
 from typing import Final
 
@@ -6,35 +6,35 @@ from nicegui import ui
 from nicegui.element import Element
 
 from safe_psrl_console.agent_view import AgentView
-from safe_psrl_console.controls import Words, block
+from safe_psrl_console.connection import Connection
+from safe_psrl_console.controls import Text, block
 from safe_psrl_console.fleet import WatchedAgent
-from safe_psrl_console.frame import framed
-from safe_psrl_console.live import Live
+from safe_psrl_console.layout import page_layout
 
 UPDATE_SECONDS: Final = 1.0
 
 
-def agent_page(live: Live, name: str) -> None:
+def agent_page(connection: Connection, name: str) -> None:
     ui.page_title(f"{name} · Safe PSRL")
-    with framed(live):
-        with block("nav", aria_label="Where you are"):
-            Words("a", "← All agents", "back").props('href="/"')
-        page = _AgentPage(live, name, block("div", "agent"))
+    with page_layout(connection):
+        with block("nav", aria_label="Breadcrumb"):
+            Text("a", "← All agents", "back").props('href="/"')
+        page = _AgentPage(connection, name, block("div", "agent"))
     page.show()
     ui.timer(UPDATE_SECONDS, page.update)
 
 
 class _AgentPage:
-    """What is shown is made anew when the agent comes or goes, and updated in place while it is there."""
+    """The content is rebuilt when the agent appears or disappears, and updated in place otherwise."""
 
-    def __init__(self, live: Live, name: str, place: Element) -> None:
-        self._live, self._name, self._place = live, name, place
+    def __init__(self, connection: Connection, name: str, place: Element) -> None:
+        self._connection, self._name, self._place = connection, name, place
         self._state = ""
         self._seen = -1
         self._view: AgentView | None = None
 
     def show(self) -> None:
-        fleet = self._live.fleet
+        fleet = self._connection.fleet
         agent = fleet.agents.get(self._name)
         state = _state_of(agent, loaded=fleet.loaded)
         if state != self._state:
@@ -49,9 +49,9 @@ class _AgentPage:
 
     async def update(self) -> None:
         self.show()
-        agent = self._live.fleet.agents.get(self._name)
-        if self._view and agent and self._live.fleet.connected:
-            await self._view.maps.look(agent.status.version)
+        agent = self._connection.fleet.agents.get(self._name)
+        if self._view and agent and self._connection.fleet.connected:
+            await self._view.maps.refresh_if_due(agent.status.version)
 
     def _build(self, agent: WatchedAgent | None) -> None:
         if self._state == "waiting":
@@ -59,16 +59,16 @@ class _AgentPage:
                 for _ in range(5):
                     block("div", "bone")
         elif agent is None:
-            _say(
-                f"There is no agent {self._name}", "It was deleted, or is called otherwise. If it is created, it appears here."
+            _show_message(
+                f"There is no agent {self._name}", "It was deleted, or has another name. If it is created, it appears here."
             )
         elif self._state == "quarantined":
-            _say(
+            _show_message(
                 f"{agent.name} is quarantined",
-                f"{agent.status.condition_reason} The other agents go on. See docs/operations.md.",
+                f"{agent.status.condition_reason} The other agents are not affected. See docs/operations.md.",
             )
         else:
-            self._view = AgentView(self._live, agent)
+            self._view = AgentView(self._connection, agent)
 
 
 def _state_of(agent: WatchedAgent | None, *, loaded: bool) -> str:
@@ -77,8 +77,8 @@ def _state_of(agent: WatchedAgent | None, *, loaded: bool) -> str:
     return "quarantined" if agent.condition == "quarantined" else f"there since {agent.status.created_micros}"
 
 
-def _say(title: str, text: str) -> None:
+def _show_message(title: str, text: str) -> None:
     with block("section", "empty", data_testid="message"):
-        Words("h1", title)
-        Words("p", text)
-        Words("a", "Show all agents").props('href="/"')
+        Text("h1", title)
+        Text("p", text)
+        Text("a", "Show all agents").props('href="/"')

@@ -1,4 +1,4 @@
-"""One agent that can be read: how far its constraints are from not holding, how it learns, what it learned, what happened."""
+"""One readable agent: its budgets, learning curves, policy, posterior and events."""
 
 import time
 from datetime import UTC, datetime
@@ -7,10 +7,10 @@ from typing import Final
 from safe_psrl_console.agent_actions import AgentActions
 from safe_psrl_console.agent_charts import AgentCharts
 from safe_psrl_console.agent_maps import AgentMaps
-from safe_psrl_console.controls import Gauge, Words, block
+from safe_psrl_console.budget_status import BudgetStatus
+from safe_psrl_console.connection import Connection
+from safe_psrl_console.controls import Gauge, Text, block
 from safe_psrl_console.fleet import Event, WatchedAgent
-from safe_psrl_console.live import Live
-from safe_psrl_console.standing import Standing
 
 SHOWN_EVENTS: Final = 12
 SIGNS: Final = {
@@ -27,23 +27,23 @@ SIGNS: Final = {
 
 
 class AgentView:
-    """An agent that can be read."""
+    """The content of the page of a readable agent."""
 
-    def __init__(self, live: Live, agent: WatchedAgent) -> None:
-        self._live = live
+    def __init__(self, connection: Connection, agent: WatchedAgent) -> None:
+        self._connection = connection
         with block("header", "agent-head"):
             with block("div"):
-                Words("h1", agent.name)
-                self._condition = Words("span", agent.condition, "condition")
-                self._reason = Words("span", "", "why")
-            self._actions = AgentActions(live, agent.name)
+                Text("h1", agent.name)
+                self._condition = Text("span", agent.condition, "condition")
+                self._reason = Text("span", "", "why")
+            self._actions = AgentActions(connection, agent.name)
         with block("div", "gauges"):
             self._gauges = [_ConstraintCard(one.name) for one in agent.status.constraints]
             self._facts = _Facts()
         self._charts = AgentCharts(agent)
-        self.maps = AgentMaps(live, agent.name)
+        self.maps = AgentMaps(connection, agent.name)
         with self.maps.side, block("section", "card events"):
-            Words("h2", "Recent events")
+            Text("h2", "Recent events")
             self._events = block("ol")
         self._shown_events: list[Event] | None = None
 
@@ -52,11 +52,11 @@ class AgentView:
         self._condition.classes(replace=f"condition is-{agent.condition}")
         self._reason.set_text(agent.status.condition_reason)
         self._actions.show(agent)
-        self._show_events(self._live.fleet.events_of(agent.name)[:SHOWN_EVENTS])
+        self._show_events(self._connection.fleet.events_of(agent.name)[:SHOWN_EVENTS])
         if not changed:
             return
-        for i, standing in enumerate(agent.standings()):
-            self._gauges[i].show(agent, i, standing)
+        for i, budget_status in enumerate(agent.budget_statuses()):
+            self._gauges[i].show(agent, i, budget_status)
         self._facts.show(agent)
         self._charts.show(agent)
 
@@ -68,31 +68,31 @@ class AgentView:
         with self._events:
             for event in events:
                 with block("li", f"is-{event.kind}"):
-                    Words("i", SIGNS.get(event.kind, "•")).props("aria-hidden=true")
-                    Words("span", event.text)
-                    Words("time", time.strftime("%H:%M:%S", time.localtime(event.at)))
+                    Text("i", SIGNS.get(event.kind, "•")).props("aria-hidden=true")
+                    Text("span", event.text)
+                    Text("time", time.strftime("%H:%M:%S", time.localtime(event.at)))
             if not events:
-                Words("li", "Nothing since the console began to watch.", "none")
+                Text("li", "No events since the console started.", "none")
 
 
 class _ConstraintCard:
-    """One constraint's gauge, with the words that belong to it."""
+    """One constraint's gauge and its text."""
 
     def __init__(self, name: str) -> None:
         with block("section", "card constraint", data_constraint=name):
-            Words("h2", name)
+            Text("h2", name)
             self._gauge = Gauge()
-            self._recent = Words("p")
-            self._sum = Words("p")
+            self._recent = Text("p")
+            self._sum = Text("p")
 
-    def show(self, agent: WatchedAgent, i: int, standing: Standing) -> None:
+    def show(self, agent: WatchedAgent, i: int, budget_status: BudgetStatus) -> None:
         status = agent.status.constraints[i]
-        self._gauge.show(standing.level, standing.cost, standing.budget, standing.share)
-        if not standing.known:
-            self._recent.set_text(f"The budget is {standing.budget:g} an episode.")
+        self._gauge.show(budget_status.level, budget_status.cost, budget_status.budget, budget_status.share)
+        if not budget_status.known:
+            self._recent.set_text(f"The budget is {budget_status.budget:g} an episode.")
             return
         self._recent.set_text(
-            f"{standing.mean_cost:.3f} in the mean of all episodes, {standing.recent_cost:.3f} in the recent ones."
+            f"{budget_status.mean_cost:.3f} in the mean of all episodes, {budget_status.recent_cost:.3f} in the recent ones."
         )
         unspent = -status.constraint_regret
         reserve = f"{unspent:,.1f} unspent in all" if unspent >= 0 else f"{-unspent:,.1f} overspent in all"
@@ -102,16 +102,7 @@ class _ConstraintCard:
 class _Facts:
     """Figures of the agent as a whole."""
 
-    NAMES: Final = (
-        "episodes",
-        "open",
-        "steps learned",
-        "overridden",
-        "visited",
-        "reward, recent",
-        "latest plan",
-        "created",
-    )
+    NAMES: Final = ("episodes", "open", "steps learned", "overridden", "visited", "reward, recent", "latest plan", "created")
 
     def __init__(self) -> None:
         with block("dl", "card facts"):
@@ -133,7 +124,7 @@ class _Facts:
             self._values[name].set_text(value)
 
 
-def _fact(name: str) -> Words:
+def _fact(name: str) -> Text:
     with block("div"):
-        Words("dt", name)
-        return Words("dd", "-")
+        Text("dt", name)
+        return Text("dd", "-")

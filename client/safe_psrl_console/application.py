@@ -1,4 +1,4 @@
-"""Puts the console together: the connection, the pages, the web server. The only file that starts anything."""
+"""The composition root: the connection, the pages, the web server. The only file that starts anything."""
 
 import asyncio
 import contextlib
@@ -13,24 +13,23 @@ from nicegui import app, ui
 from safe_psrl_client import AsyncClient
 from safe_psrl_console import theme
 from safe_psrl_console.agent_page import agent_page
+from safe_psrl_console.connection import Connection, watch
 from safe_psrl_console.fleet import Fleet
 from safe_psrl_console.fleet_page import fleet_page
-from safe_psrl_console.live import Live
-from safe_psrl_console.watching import watch
 
-TIMEOUT = 5.0  # seconds for a call: a person is waiting
-FAREWELL_SECONDS = 2  # for browsers to hang up
+TIMEOUT = 5.0  # seconds for a call and its retries: a person is waiting
+SHUTDOWN_SECONDS = 2  # for browsers to disconnect
 
 
 class Console:
-    """The pages of the service that `connect` makes a client of, served on `listener`, which is bound already."""
+    """Serves the pages on `listener`, which is bound; `connect` returns a client of the service."""
 
     def __init__(self, connect: Callable[..., AsyncClient], listener: socket.socket) -> None:
         self._connect = connect
         self._listener = listener
 
     def run(self, announce: Callable[[], None]) -> None:
-        """Serve until SIGTERM or Ctrl-C. `announce` is called when browsers may come."""
+        """Serve until SIGTERM or Ctrl-C. `announce` is called when the pages are served."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _leave)  # called after the web server has stopped, which handles them first
         app.on_startup(self._start)
@@ -48,32 +47,32 @@ class Console:
             show=False,
             show_welcome_message=False,
             binding_refresh_interval=None,
-            timeout_graceful_shutdown=FAREWELL_SECONDS,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             uvicorn_logging_level="error",
         )
 
     async def _start(self) -> None:
-        self._live = Live(self._connect(timeout=TIMEOUT), Fleet())
-        self._watching = asyncio.create_task(watch(self._live.client, self._live.fleet))
-        self._watching.add_done_callback(_report_defect)
+        self._connection = Connection(self._connect(timeout=TIMEOUT, patience=TIMEOUT), Fleet())
+        self._watching = asyncio.create_task(watch(self._connection))
+        self._watching.add_done_callback(_report_failure)
 
     async def _stop(self) -> None:
         self._watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._watching
-        await self._live.client.close()
+        await self._connection.client.close()
 
     def _fleet_page(self) -> None:
-        fleet_page(self._live)
+        fleet_page(self._connection)
 
     def _agent_page(self, name: str) -> None:
-        agent_page(self._live, name)
+        agent_page(self._connection, name)
 
 
-def _report_defect(task: "asyncio.Task[None]") -> None:
-    """Watching ends only by a defect of ours: better no console than one that shows old figures as new."""
+def _report_failure(task: "asyncio.Task[None]") -> None:
+    """`watch` ends only by a defect: stop the console rather than show stale figures as current."""
     if not task.cancelled() and task.exception() is not None:
-        asyncio.get_running_loop().call_exception_handler({"message": "watching ended", "exception": task.exception()})
+        asyncio.get_running_loop().call_exception_handler({"message": "watch ended", "exception": task.exception()})
         app.shutdown()
 
 

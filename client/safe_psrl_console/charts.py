@@ -1,4 +1,4 @@
-"""Line charts over episodes. Drawn as SVG, whose colours are the style sheet's variables: light and dark need no redrawing."""
+"""Line charts over episodes, as SVG with the style sheet's colour variables: light and dark need no redrawing."""
 
 import math
 from collections.abc import Sequence
@@ -6,24 +6,24 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from safe_psrl_console.controls import Words, block
+from safe_psrl_console.controls import Text, block
 from safe_psrl_console.history import Interval
 
 FIRST: Final = "var(--line-a)"
 SECOND: Final = "var(--line-b)"
-DIGITS: Final = 5  # significant ones that are sent
+DIGITS: Final = 5  # significant digits sent to the browser
 MARGIN: Final = 12  # pixels
-LETTER: Final = 8  # pixels of what a level is called
+LETTER: Final = 8  # pixels per character of a level's name
 Series = Sequence[tuple[float, float]]
 
 
 class Chart:
-    """A card with a title, a line of text that says what is drawn, and the drawing."""
+    """A card with a title, a line of text and the chart."""
 
     def __init__(self, title: str, explanation: str, name: str) -> None:
         with block("section", "card chart", data_chart=name):
-            Words("h2", title)
-            self.note = Words("p", explanation)
+            Text("h2", title)
+            self.note = Text("p", explanation)
             self._drawing = ui.echart(_options(), renderer="svg")
             self._drawing.props["aria-label"] = title
             self._drawing.props["role"] = "img"
@@ -57,7 +57,7 @@ def line(name: str, points: Series, colour: str = FIRST, *, axis: int = 0, dashe
 
 
 def with_level(series: dict[str, Any], level: float, name: str) -> dict[str, Any]:
-    """The same with a dashed line across, such as a budget."""
+    """`series` with a dashed horizontal line, such as a budget."""
     label = {"formatter": name, "position": "end", "color": "var(--over)", "fontWeight": 600}
     style = {"color": "var(--over)", "type": "dashed", "width": 1.5}
     mark = {
@@ -72,7 +72,7 @@ def with_level(series: dict[str, Any], level: float, name: str) -> dict[str, Any
 
 
 def round_above(value: float) -> float:
-    """A little more than `value`, as a scale would end."""
+    """A round number a little above `value`, for the end of an axis."""
     if value <= 0:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(value))

@@ -1,4 +1,4 @@
-"""Plain elements of HTML, which browsers, keyboards and screen readers know, in place of a toolkit's."""
+"""Plain HTML elements, which keyboards and screen readers support, instead of a toolkit's."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,8 +8,8 @@ from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
 
-class Words(TextElement):
-    """Text in an element of its own: `Words("h2", "Events")`."""
+class Text(TextElement):
+    """An element with text: `Text("h2", "Events")`."""
 
     def __init__(self, tag: str, text: str = "", classes: str = "") -> None:
         super().__init__(tag=tag, text=text)
@@ -17,21 +17,21 @@ class Words(TextElement):
 
 
 def block(tag: str, classes: str = "", **props: str) -> Element:
-    """An element for others to be put into. `aria_label` is the attribute `aria-label`."""
+    """A container element. `aria_label` is the attribute `aria-label`."""
     element = Element(tag).classes(classes)
     element.props.update({name.replace("_", "-"): value for name, value in props.items()})
     return element
 
 
-def button(text: str, pressed: Callable[[], Any], classes: str = "button") -> Words:
-    element = Words("button", text, classes)
+def button(text: str, pressed: Callable[[], Any], classes: str = "button") -> Text:
+    element = Text("button", text, classes)
     element.props["type"] = "button"
     element.on("click", lambda _: pressed())
     return element
 
 
 class Choice:
-    """One of several, as buttons of which one is pressed."""
+    """A choice of one option, as a group of toggle buttons."""
 
     def __init__(self, label: str, options: Sequence[str], chosen: Callable[[int], None]) -> None:
         self._chosen = chosen
@@ -61,9 +61,9 @@ class Gauge:
                 self._bar = block("i")
                 block("s")
             with block("span", "figures"):
-                self._cost = Words("b")
-                self._budget = Words("span")
-                self._sign = Words("em")
+                self._cost = Text("b")
+                self._budget = Text("span")
+                self._sign = Text("em")
 
     def show(self, level: str, cost: float, budget: float, share: float) -> None:
         known = level != "unknown"

@@ -1,17 +1,17 @@
-"""What the console knows of all agents: folds the replies of `WatchAgents`, keeps histories, notes events. No I/O, no clock."""
+"""The state of all agents, folded from the replies of `WatchAgents`, with histories and events. No I/O, no clock."""
 
 from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from safe_psrl_console.budget_status import CLEARLY_WITHIN, BudgetStatus, Headline, Level, headline
 from safe_psrl_console.history import History, Interval, Point, between, intervals, origin, point_of, standard_errors
-from safe_psrl_console.standing import CLEARLY_WITHIN, Headline, Level, Standing, headline
 from safe_psrl_proto.v1 import admin_pb2
 
-RECENT_EPISODES: Final = 100  # at least so many are in a recent mean
+RECENT_EPISODES: Final = 100  # at least, in a recent mean
 EVENTS: Final = 1_000
 REMEMBERED_DELETIONS: Final = 1_000
-RECENT_PARTS: Final = 20  # that a recent mean is split into to see how it scatters
+RECENT_PARTS: Final = 20  # of a recent mean, for its standard error
 SPARK_POINTS: Final = 32
 
 CONDITIONS: Final = {
@@ -22,7 +22,7 @@ CONDITIONS: Final = {
 
 
 class Event(NamedTuple):
-    """Something that an operator would want to have been told."""
+    """A change that an operator should know of."""
 
     at: float
     agent: str  # empty: the connection
@@ -38,7 +38,7 @@ class WatchedAgent:
         self.history = History()
         self.revision = 0
         self.was_over = False
-        self._standings: list[Standing] | None = None
+        self._budget_statuses: list[BudgetStatus] | None = None
         if self.num_constraints:
             self.history.add(origin(self.num_constraints, at))
 
@@ -60,12 +60,12 @@ class WatchedAgent:
 
     def update(self, status: admin_pb2.AgentStatus, at: float) -> None:
         self.status = status
-        self._standings = None
+        self._budget_statuses = None
         if self.num_constraints:
             self.history.add(point_of(status, at))
 
-    def is_another(self, status: admin_pb2.AgentStatus) -> bool:
-        """Deleted and created again under its name, or damaged meanwhile: sums begin anew."""
+    def is_replaced_by(self, status: admin_pb2.AgentStatus) -> bool:
+        """Whether it was deleted and created again under its name, or damaged: sums restart."""
         return (
             status.created_micros != self.status.created_micros
             or status.completed_episodes < self.status.completed_episodes
@@ -77,16 +77,16 @@ class WatchedAgent:
         latest = self.history.latest
         return between(self._before_recent(latest), latest, self.budgets) if latest else None
 
-    def standings(self) -> list[Standing]:
-        """One for each constraint. Worked out once for each status, whoever asks."""
-        if self._standings is None:
-            self._standings = self._judge()
-        return self._standings
+    def budget_statuses(self) -> list[BudgetStatus]:
+        """One for each constraint; computed once per status."""
+        if self._budget_statuses is None:
+            self._budget_statuses = self._judge()
+        return self._budget_statuses
 
-    def worst(self) -> tuple[int, Standing]:
-        """The constraint that is nearest to not holding, with its index."""
-        standings = self.standings() or [Standing("", 0.0, 0.0, 0.0, known=False)]
-        return max(enumerate(standings), key=lambda one: one[1].share)
+    def worst(self) -> tuple[int, BudgetStatus]:
+        """The constraint nearest to its violation, with its index."""
+        statuses = self.budget_statuses() or [BudgetStatus("", 0.0, 0.0, 0.0, known=False)]
+        return max(enumerate(statuses), key=lambda one: one[1].share)
 
     def spark(self, constraint: int) -> list[int]:
         """Mean costs of the recent intervals, in percent of the budget."""
@@ -96,15 +96,15 @@ class WatchedAgent:
         points = [point for point in self.history.thinned(SPARK_POINTS) if point.completed]
         return [round(100 * min(one.costs[constraint] / budget, 9.99)) for one in intervals(points, self.budgets)]
 
-    def _judge(self) -> list[Standing]:
+    def _judge(self) -> list[BudgetStatus]:
         recent = self.recent()
         if recent is None:
-            return [Standing(one.name, one.cost_budget, 0.0, 0.0, known=False) for one in self.status.constraints]
+            return [BudgetStatus(one.name, one.cost_budget, 0.0, 0.0, known=False) for one in self.status.constraints]
         points = self._recent_points()
         few = [*points[: -1 : 1 + len(points) // RECENT_PARTS], points[-1]]
         errors = standard_errors(list(intervals(few, self.budgets)), recent)
         return [
-            Standing(one.name, one.cost_budget, one.mean_cost, recent.costs[i], errors[i])
+            BudgetStatus(one.name, one.cost_budget, one.mean_cost, recent.costs[i], errors[i])
             for i, one in enumerate(self.status.constraints)
         ]
 
@@ -119,22 +119,22 @@ class WatchedAgent:
 
 
 class Fleet:
-    """Every agent by name. `revision` grows with each change, so that a page can ask for what is new to it."""
+    """Every agent by name. `revision` grows with each change, so that a page can request only what changed."""
 
     def __init__(self) -> None:
         self.agents: dict[str, WatchedAgent] = {}
         self.events: deque[Event] = deque(maxlen=EVENTS)
         self.revision = 0
         self.connected = False
-        self.loaded = False  # the service has told of its agents at least once
-        self.since: float | None = None  # when the connection came to be as it is
+        self.loaded = False  # the list of agents was received at least once
+        self.since: float | None = None  # the last change of `connected`
         self.failure = ""
         self._deleted: dict[str, int] = {}
 
     def begin(self, reply: admin_pb2.WatchAgentsResponse, at: float) -> None:
-        """The first reply of a connection: all agents there are."""
+        """The first reply of a connection: all agents."""
         if self.loaded and not self.connected:
-            self._note(Event(at, "", "restored", "Connected again"))
+            self._add_event(Event(at, "", "restored", "Connected again"))
         first_ever, self.loaded = not self.loaded, True
         self.connected, self.since, self.failure = True, at, ""
         named = {status.agent for status in reply.agents}
@@ -149,7 +149,7 @@ class Fleet:
     def lose(self, reason: str, at: float) -> None:
         """The connection failed, or could not be made."""
         if self.connected:
-            self._note(Event(at, "", "lost", f"Connection lost: {reason}"))
+            self._add_event(Event(at, "", "lost", f"Connection lost: {reason}"))
         if self.connected or self.since is None:
             self.since = at
         self.connected, self.failure = False, reason
@@ -170,9 +170,9 @@ class Fleet:
     def _fold(self, statuses: Iterable[admin_pb2.AgentStatus], at: float, *, announce: bool) -> None:
         for status in statuses:
             known = self.agents.get(status.agent)
-            if known is None or known.is_another(status):
+            if known is None or known.is_replaced_by(status):
                 if announce:
-                    self._note(Event(at, status.agent, "appeared", "Created" if known is None else "Created anew"))
+                    self._add_event(Event(at, status.agent, "appeared", "Created" if known is None else "Created again"))
                 known = self.agents[status.agent] = WatchedAgent(status, at)
                 self._deleted.pop(status.agent, None)
             before = known.condition
@@ -180,18 +180,18 @@ class Fleet:
             self.revision += 1
             known.revision = self.revision
             if known.condition != before:
-                self._note(_condition_event(known, at))
+                self._add_event(_condition_event(known, at))
             self._watch_level(known, at)
 
     def _watch_level(self, agent: WatchedAgent, at: float) -> None:
-        _, standing = agent.worst()
-        cost = f"{standing.cost:.2f} of {standing.budget:g}"
-        if standing.level is Level.OVER and not agent.was_over:
+        _, budget_status = agent.worst()
+        cost = f"{budget_status.cost:.2f} of {budget_status.budget:g}"
+        if budget_status.level is Level.OVER and not agent.was_over:
             agent.was_over = True
-            self._note(Event(at, agent.name, "over", f"Over budget: {standing.constraint} at {cost}"))
-        elif agent.was_over and standing.share < CLEARLY_WITHIN:
+            self._add_event(Event(at, agent.name, "over", f"Over budget: {budget_status.constraint} at {cost}"))
+        elif agent.was_over and budget_status.share < CLEARLY_WITHIN:
             agent.was_over = False
-            self._note(Event(at, agent.name, "within", f"Within budget again: {standing.constraint} at {cost}"))
+            self._add_event(Event(at, agent.name, "within", f"Within budget again: {budget_status.constraint} at {cost}"))
 
     def _delete(self, names: Iterable[str], at: float) -> None:
         for name in names:
@@ -200,9 +200,9 @@ class Fleet:
                 self._deleted[name] = self.revision
                 if len(self._deleted) > REMEMBERED_DELETIONS:
                     del self._deleted[next(iter(self._deleted))]
-                self._note(Event(at, name, "deleted", "Deleted"))
+                self._add_event(Event(at, name, "deleted", "Deleted"))
 
-    def _note(self, event: Event) -> None:
+    def _add_event(self, event: Event) -> None:
         self.events.append(event)
 
 

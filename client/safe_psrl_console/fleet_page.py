@@ -1,4 +1,4 @@
-"""The page `/`: every agent, and one line that says whether the constraints hold."""
+"""The page `/`: every agent, and a headline that states whether the constraints hold."""
 
 import dataclasses
 from typing import Any
@@ -6,20 +6,20 @@ from typing import Any
 from nicegui import ui
 from nicegui.element import Element
 
+from safe_psrl_console.connection import Connection
 from safe_psrl_console.fleet import WatchedAgent
-from safe_psrl_console.frame import framed
-from safe_psrl_console.live import Live
+from safe_psrl_console.layout import page_layout
 
 UPDATE_SECONDS = 1.0
 
 
 class FleetView(Element, component="fleet_view.js"):
-    """Keeps one browser's table up to date: sends what changed since it was last sent something."""
+    """One browser's table: sends the changes since the last update."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, connection: Connection) -> None:
         super().__init__()
-        self.props["target"] = live.client.target
-        self._fleet = live.fleet
+        self.props["target"] = connection.client.target
+        self._fleet = connection.fleet
         self._sent: tuple[int, bool, bool] | None = None
         self.on("ready", self._begin)
 
@@ -32,7 +32,7 @@ class FleetView(Element, component="fleet_view.js"):
         self._sent = now
 
     def _begin(self) -> None:
-        """The browser shows the page, for the first time or after it was away."""
+        """The browser has loaded the page or reconnected."""
         self._send(0, anew=True)
         self._sent = (self._fleet.revision, self._fleet.connected, self._fleet.loaded)
 
@@ -53,29 +53,29 @@ WAITING = {"level": "unknown", "title": "Waiting for the service", "detail": "",
 
 
 def row_of(agent: WatchedAgent) -> dict[str, Any]:
-    """What the table shows of an agent: of several constraints, the one nearest to not holding."""
-    constraint, standing = agent.worst()
+    """The row of an agent, with its worst constraint."""
+    constraint, budget_status = agent.worst()
     status, recent = agent.status, agent.recent()
     return {
         "name": agent.name,
         "condition": agent.condition,
         "reason": status.condition_reason,
         "episode": status.episode,
-        "level": standing.level,
-        "constraint": standing.constraint,
+        "level": budget_status.level,
+        "constraint": budget_status.constraint,
         "several": agent.num_constraints > 1,
-        "cost": standing.cost,
-        "recent": standing.recent_cost,
-        "mean": standing.mean_cost,
-        "budget": standing.budget,
-        "share": standing.share if standing.known else -1,
+        "cost": budget_status.cost,
+        "recent": budget_status.recent_cost,
+        "mean": budget_status.mean_cost,
+        "budget": budget_status.budget,
+        "share": budget_status.share if budget_status.known else -1,
         "spark": agent.spark(constraint),
         "reward": recent.reward if recent else None,
         "dual": status.constraints[constraint].dual_variable if status.constraints else None,
     }
 
 
-def fleet_page(live: Live) -> None:
-    with framed(live):
-        view = FleetView(live)
+def fleet_page(connection: Connection) -> None:
+    with page_layout(connection):
+        view = FleetView(connection)
     ui.timer(UPDATE_SECONDS, view.push)

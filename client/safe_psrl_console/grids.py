@@ -1,4 +1,4 @@
-"""Policies and posteriors as grids of coloured cells: what is in each, not how it is drawn."""
+"""Policies and posteriors as grids of coloured cells: their content, not their drawing."""
 
 import math
 import sys
@@ -17,7 +17,7 @@ FAINT: Final = 0.6
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells row by row: a colour, the ink for what is written in it, what is written, and what pointing at it says."""
+    """Cells row by row: colour, text colour, text and tooltip."""
 
     x: str
     y: str
@@ -34,7 +34,7 @@ class Grid:
 
 
 def policy_grid(policy: model_pb2.Policy) -> Grid:
-    """Action by state (down) and step (across). Of a randomised one, the drawn actions, fainter the less likely they were."""
+    """Action by state (down) and step (across). A randomised policy shows the drawn actions, their probability as opacity."""
     horizon, num_states = policy.horizon, policy.num_states
     columns = min(horizon, MOST_CELLS)
     rows = min(num_states, max(1, MOST_CELLS // columns))
@@ -61,7 +61,7 @@ def policy_grid(policy: model_pb2.Policy) -> Grid:
 
 
 def _inks(colours: list[str], likely: list[float]) -> list[str]:
-    """On a faint cell the ground shines through, so the ground's own ink is read better."""
+    """On a faint cell the background shows through, so its own text colour is more legible."""
     return ["var(--ink)" if likely and likely[i] < FAINT else ink_on(colour) for i, colour in enumerate(colours)]
 
 

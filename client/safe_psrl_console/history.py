@@ -1,4 +1,4 @@
-"""What an agent's status was over time, in bounded space. Values are running sums: leaving a point out loses nothing."""
+"""An agent's status over time, in bounded space. Values are running sums, so dropping a point loses nothing."""
 
 import itertools
 import math
@@ -26,7 +26,7 @@ class Point(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Between two points: means of the episodes that were completed in it, and what stood at its end."""
+    """Between two points: means of the episodes completed in it, and the later point."""
 
     end: Point
     episodes: int
@@ -54,7 +54,7 @@ class History:
         return self._added
 
     def add(self, point: Point) -> None:
-        """A status without a newly completed episode takes the place of the one before."""
+        """A status without a newly completed episode replaces the previous one."""
         if len(self.recent) > 1 and self.recent[-1].completed == point.completed:
             if self._whole[-1] is self.recent[-1]:
                 self._whole[-1] = point
@@ -74,7 +74,7 @@ class History:
         return self._whole if latest is None or self._whole[-1] is latest else [*self._whole, latest]
 
     def thinned(self, most: int) -> list[Point]:
-        """At most about `most` of the recent points. Which ones does not change with each new one, so lines do not quiver."""
+        """At most about `most` of the recent points. The selection is stable when points are added, so lines do not flicker."""
         stride = max(1, -(-len(self.recent) // most))
         first = self._added - len(self.recent)
         kept = [point for i, point in enumerate(self.recent, first) if i % stride == 0]
@@ -95,7 +95,7 @@ def point_of(status: admin_pb2.AgentStatus, at: float) -> Point:
 
 
 def origin(num_constraints: int, at: float) -> Point:
-    """Before the first episode every sum was zero, whenever watching began."""
+    """The state before the first episode: every sum is zero."""
     zeros = (0.0,) * num_constraints
     return Point(at, 0, 0.0, zeros, zeros, zeros, zeros)
 
@@ -120,7 +120,7 @@ def intervals(points: Sequence[Point], budgets: Sequence[float]) -> Iterator[Int
 
 
 def standard_errors(parts: Sequence[Interval], whole: Interval) -> tuple[float, ...]:
-    """Of the mean costs of `whole`, from how those of its `parts` scatter. Infinite if there are too few to say."""
+    """Of the mean costs of `whole`, from the variance of its `parts`. Infinite if they are too few."""
     if len(parts) < FEWEST_PARTS:
         return tuple(math.inf for _ in whole.costs)
     episodes = sum(part.episodes for part in parts)

@@ -1,4 +1,4 @@
-"""How the console looks: one style sheet, light and dark, read from the files beside this one. Nothing comes from elsewhere."""
+"""The appearance: one style sheet, light and dark, from the files beside this one. Nothing is loaded from other hosts."""
 
 from pathlib import Path
 from typing import Final

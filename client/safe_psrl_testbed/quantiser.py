@@ -20,11 +20,7 @@ class Quantiser:
     """
 
     def __init__(
-        self,
-        edges: Sequence[ArrayLike],
-        *,
-        outside: Outside = "clip",
-        features: Callable[[Any], ArrayLike] = np.asarray,
+        self, edges: Sequence[ArrayLike], *, outside: Outside = "clip", features: Callable[[Any], ArrayLike] = np.asarray
     ) -> None:
         if outside not in {"clip", "refuse"}:
             raise SpecError("outside", outside, "must be clip or refuse")

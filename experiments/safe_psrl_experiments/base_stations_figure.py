@@ -19,11 +19,11 @@ WINDOW: Final = 5  # episodes of a moving mean
 def draw_base_stations(path: Path, simulation: BaseStationsSimulation, summary: dict[str, Any]) -> Path:
     figure = Figure(figsize=(12, 9), layout="constrained")
     axes = figure.subplots(2, 2)
-    played = {name: book for name, book in simulation.books.items() if book.episodes}
+    played = {name: history for name, history in simulation.histories.items() if history.episodes}
     _map(axes[0, 0], simulation.world)
-    moving_means(axes[0, 1], {name: book.stalls.mean(axis=1) for name, book in played.items()}, WINDOW)
+    moving_means(axes[0, 1], {name: history.stalls.mean(axis=1) for name, history in played.items()}, WINDOW)
     axes[0, 1].set(title="Stalls", ylabel="stalled epochs of an episode's 10", ylim=(0, 10.3), xlabel="episode")
-    moving_means(axes[1, 0], {name: book.costs.mean(axis=1) for name, book in played.items()}, WINDOW)
+    moving_means(axes[1, 0], {name: history.costs.mean(axis=1) for name, history in played.items()}, WINDOW)
     axes[1, 0].axhline(summary["cost_budget"], color="black", linewidth=1.2, label="budget")
     axes[1, 0].set(title="Cost against the budget", ylabel="fast epochs of an episode", ylim=(-0.3, 10.3), xlabel="episode")
     regret = simulation.agents_constraint_regret()

@@ -12,7 +12,7 @@ mpl.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from safe_psrl_testbed.books import Books
+from safe_psrl_testbed.media import MediaHistory
 
 WINDOW: Final = 40  # episodes of a moving mean
 SHOWN_EPOCHS: Final = 60  # of the buffers' traces, at the end of the run
@@ -26,13 +26,13 @@ LOOKS: Final[dict[str, tuple[str, Any]]] = {
 }
 
 
-def draw_lte_cell(path: Path, books: Mapping[str, Books], summary: dict[str, Any]) -> Path:
+def draw_lte_cell(path: Path, histories: Mapping[str, MediaHistory], summary: dict[str, Any]) -> Path:
     figure = Figure(figsize=(12, 10), layout="constrained")
     axes = figure.subplots(3, 2)
-    played = {name: book for name, book in books.items() if book.episodes}
-    moving_means(axes[0, 0], {name: book.stalls.mean(axis=1) for name, book in played.items()}, WINDOW)
+    played = {name: history for name, history in histories.items() if history.episodes}
+    moving_means(axes[0, 0], {name: history.stalls.mean(axis=1) for name, history in played.items()}, WINDOW)
     axes[0, 0].set(title="Stalls", ylabel="stalled epochs of an episode's 10", ylim=(0, 10.3), xlabel="episode")
-    moving_means(axes[0, 1], {name: book.costs.mean(axis=1) for name, book in played.items()}, WINDOW)
+    moving_means(axes[0, 1], {name: history.costs.mean(axis=1) for name, history in played.items()}, WINDOW)
     axes[0, 1].axhline(summary["cost_budget"], color="black", linewidth=1.2, label="budget")
     axes[0, 1].set(title="Cost against the budget", ylabel="fast epochs of an episode", ylim=(-0.3, 10.3), xlabel="episode")
     _regret(axes[1, 0], played[LEARNED].constraint_regret, summary)
@@ -107,7 +107,7 @@ def _kernel(axis: Axes, rows: list[dict[str, Any]]) -> None:
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, -0.42), ncols=4, fontsize=8, frameon=False)
 
 
-def _buffers(axis: Axes, played: Mapping[str, Books], name: str) -> None:
+def _buffers(axis: Axes, played: Mapping[str, MediaHistory], name: str) -> None:
     """The last episodes of the first UE, with its stalls and its fast epochs."""
     if name not in played:
         axis.set_visible(False)

@@ -8,15 +8,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from safe_psrl_testbed import Scenario
-from safe_psrl_testbed.player import SeededEnvironment
-from tests.service_fixtures import agent_name, buffer, client, server  # noqa: F401  # fixtures
-
-
-@pytest.fixture
-def world(buffer: Scenario) -> Callable[[int], SeededEnvironment]:
-    """Makes the streaming buffer of a seed."""
-    return lambda seed: SeededEnvironment(buffer.environment(), seed)
+from tests.service_fixtures import agent_name, buffer, client, server, world  # noqa: F401  # fixtures
 
 
 class FlakyNetwork:

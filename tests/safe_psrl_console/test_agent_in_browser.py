@@ -56,7 +56,7 @@ def test_pausing_asks_for_a_reason_and_resuming_for_confirmation(client: Client,
     page = open_page(f"/agent/{agent}")
     page.get_by_role("button", name="Pause …").click()
     answer(page, "Pause")
-    expect(page.get_by_role("dialog")).to_contain_text("Say why")
+    expect(page.get_by_role("dialog")).to_contain_text("Enter a reason")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert client.get_agent(agent).status.condition != PAUSED

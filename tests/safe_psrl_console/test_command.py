@@ -9,8 +9,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-
 from safe_psrl_cli.demo_console import DemoConsole
+
 from tests.safe_psrl_console.conftest import outside_pytest
 
 BIN = Path(sys.executable).parent / "safe-psrl"

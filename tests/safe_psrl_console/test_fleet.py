@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
+from safe_psrl_console.budget_status import BudgetStatus, Level, headline
 from safe_psrl_console.fleet import RECENT_EPISODES, Fleet, WatchedAgent
 from safe_psrl_console.history import History, Point, intervals
-from safe_psrl_console.standing import Level, Standing, headline
 from safe_psrl_proto.v1 import admin_pb2
 from tests.safe_psrl_console.statuses import PAUSED, QUARANTINED, reply, status
 
@@ -86,18 +86,18 @@ def test_the_level_turns_before_the_budget_is_passed(cost: float, level: Level) 
 def test_chance_does_not_make_an_agent_over_budget() -> None:
     """The recent mean is above the budget, but by less than its parts scatter: the mean of all is what counts."""
     agent = watched([4.9] * 190 + [2.5, 8.0] * 6)
-    _, standing = agent.worst()
-    assert standing.recent_cost > 5
-    assert standing.cost == standing.mean_cost
-    assert standing.level is Level.NEAR
+    _, budget_status = agent.worst()
+    assert budget_status.recent_cost > 5
+    assert budget_status.cost == budget_status.mean_cost
+    assert budget_status.level is Level.NEAR
 
 
 def test_a_drift_is_seen_though_the_mean_of_all_is_still_far_below() -> None:
     draws = random.Random(1)
     agent = watched([2.0] * 150 + [8.0 + draws.uniform(-1, 1) for _ in range(12)])
-    _, standing = agent.worst()
-    assert standing.mean_cost < 3
-    assert standing.level is Level.OVER
+    _, budget_status = agent.worst()
+    assert budget_status.mean_cost < 3
+    assert budget_status.level is Level.OVER
 
 
 def test_of_several_constraints_the_one_nearest_to_not_holding_counts() -> None:
@@ -105,14 +105,14 @@ def test_of_several_constraints_the_one_nearest_to_not_holding_counts() -> None:
     one.constraints.append(admin_pb2.ConstraintStatus(name="wear", cost_budget=2, mean_cost=1.96, constraint_regret=-0.4))
     fleet = Fleet()
     fleet.begin(reply(one), 0.0)
-    i, standing = fleet.agents["a"].worst()
-    assert (i, standing.constraint) == (1, "wear")
+    i, budget_status = fleet.agents["a"].worst()
+    assert (i, budget_status.constraint) == (1, "wear")
     assert fleet.headline().detail == "1.96 of 2 an episode: 0.04 (2.0%) to spare"
 
 
 def test_a_budget_of_zero_is_kept_by_nothing_but_zero() -> None:
-    assert Standing("toll", 0.0, 0.0, 0.0).level is Level.WITHIN
-    assert Standing("toll", 0.0, 0.1, 0.0).level is Level.OVER
+    assert BudgetStatus("toll", 0.0, 0.0, 0.0).level is Level.WITHIN
+    assert BudgetStatus("toll", 0.0, 0.1, 0.0).level is Level.OVER
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def test_a_budget_of_zero_is_kept_by_nothing_but_zero() -> None:
     ],
 )
 def test_the_headline_answers_whether_it_holds(costs: dict[str, float | None], title: str) -> None:
-    def standing(cost: float | None) -> Standing:
-        return Standing("energy", 5.0, cost or 0.0, cost or 0.0, known=cost is not None)
+    def budget_status(cost: float | None) -> BudgetStatus:
+        return BudgetStatus("energy", 5.0, cost or 0.0, cost or 0.0, known=cost is not None)
 
-    told = headline((name, standing(cost)) for name, cost in costs.items())
+    told = headline((name, budget_status(cost)) for name, cost in costs.items())
     assert told.title == title
     if any(costs.values()):
         assert told.worst == max(costs, key=lambda name: costs[name] or 0.0)

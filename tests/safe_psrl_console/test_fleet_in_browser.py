@@ -118,7 +118,7 @@ def test_text_can_be_read_in_light_and_dark(client: Client, open_page: OpenPage)
         expect(page.locator("[data-map=posterior] rect").first).to_be_visible()
         page.get_by_role("button", name="Pause …").click()
         page.get_by_role("dialog").get_by_role("button", name="Pause").click()
-        expect(page.get_by_role("dialog")).to_contain_text("Say why")
+        expect(page.get_by_role("dialog")).to_contain_text("Enter a reason")
         assert page.evaluate(TOO_FAINT) == []
 
 

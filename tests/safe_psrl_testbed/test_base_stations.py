@@ -10,8 +10,7 @@ from safe_psrl_testbed.base_stations.mobility import RandomWaypoints
 from safe_psrl_testbed.base_stations.sharing import proportional_shares
 from safe_psrl_testbed.base_stations.simulation import RulePlayer
 from safe_psrl_testbed.base_stations.world import FAST_RATE, SLOW_RATE, BaseStations, WorldSettings
-from safe_psrl_testbed.books import Books, account
-from safe_psrl_testbed.rules import RULES
+from safe_psrl_testbed.media import RULES, MediaHistory
 
 TOLERANCE = 1e-9
 
@@ -98,13 +97,13 @@ def test_a_seed_is_a_world() -> None:
 
 
 def test_the_fast_service_prevents_stalls_and_the_rules_cost_what_they_say() -> None:
-    accounts = {}
+    summaries = {}
     for name, rule in RULES.items():
-        books = Books(60)
-        player = RulePlayer(WorldSettings(6, 60, 2), rule, books)
+        history = MediaHistory(60)
+        player = RulePlayer(WorldSettings(6, 60, 2), rule, history)
         for _ in range(6):
             player.play_episode()
-        accounts[name] = account(books)
-    assert [accounts[name]["cost"] for name in ("always-slow", "always-fast", "fast-at-first")] == [0.0, 10.0, 5.0]
-    stalls = [accounts[name]["stalls"] for name in ("always-fast", "fast-at-first", "always-slow")]
+        summaries[name] = history.summary()
+    assert [summaries[name]["cost"] for name in ("always-slow", "always-fast", "fast-at-first")] == [0.0, 10.0, 5.0]
+    stalls = [summaries[name]["stalls"] for name in ("always-fast", "fast-at-first", "always-slow")]
     assert stalls[0] < stalls[1] - 0.5 < stalls[2] - 1.0

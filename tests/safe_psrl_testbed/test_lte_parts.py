@@ -1,4 +1,4 @@
-"""The LTE cell without ns-3: its fading, its books, its kernel, and episodes over a network of coins."""
+"""The LTE cell without ns-3: its fading, its history, its kernel, and episodes over a network of coins."""
 
 import multiprocessing
 import threading
@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from safe_psrl_testbed.books import Books, account, best_within_budget
 from safe_psrl_testbed.kernels import ARRIVAL
 from safe_psrl_testbed.lte import bindings
 from safe_psrl_testbed.lte.cell import MediaCell
@@ -17,7 +16,7 @@ from safe_psrl_testbed.lte.kernel import kernel_rows
 from safe_psrl_testbed.lte.network_process import NetworkProcess
 from safe_psrl_testbed.lte.policies import FixedRule
 from safe_psrl_testbed.lte.settings import MOST_UES, CellSettings
-from safe_psrl_testbed.rules import RULES, Rule
+from safe_psrl_testbed.media import RULES, MediaHistory, Rule, best_within_budget
 
 
 class CoinNetwork:
@@ -30,18 +29,18 @@ class CoinNetwork:
         return [float(self._generator.random() < ARRIVAL[0 if guaranteed else 1]) for guaranteed in fast]
 
 
-def played(rule: Rule, episodes: int, ues: int = 4) -> Books:
-    books = Books(ues)
-    MediaCell(CoinNetwork(17), ues, seed=1).play(FixedRule(rule), books, episodes, threading.Event(), lambda: None)
-    return books
+def played(rule: Rule, episodes: int, ues: int = 4) -> MediaHistory:
+    history = MediaHistory(ues)
+    MediaCell(CoinNetwork(17), ues, seed=1).play(FixedRule(rule), history, episodes, threading.Event(), lambda: None)
+    return history
 
 
 def test_episodes_begin_empty_and_last_the_horizon() -> None:
-    books = played(RULES["always-fast"], 20)
-    assert books.states.shape == (20, 11, 4)
-    assert (books.states[:, 0] == 0).all()
-    assert (books.states[:, -1] > 0).any()
-    assert books.transition_counts.sum() == 20 * 10 * 4
+    history = played(RULES["always-fast"], 20)
+    assert history.states.shape == (20, 11, 4)
+    assert (history.states[:, 0] == 0).all()
+    assert (history.states[:, -1] > 0).any()
+    assert history.transition_counts.sum() == 20 * 10 * 4
 
 
 def test_a_network_of_the_papers_coins_has_the_papers_kernel() -> None:
@@ -53,24 +52,24 @@ def test_a_network_of_the_papers_coins_has_the_papers_kernel() -> None:
                 assert sum(row["cell"].values()) == 0
 
 
-def test_the_account_of_rules() -> None:
-    accounts = {name: account(played(rule, 40)) for name, rule in RULES.items()}
-    assert accounts["always-slow"]["cost"] == 0
-    assert accounts["always-fast"]["constraint_regret"] == accounts["always-fast"]["constraint_regret_max"] == 40 * 5
-    assert accounts["fast-at-first"]["constraint_regret_max"] == 0
-    assert accounts["fast-below-half"]["over_budget"] == 40 * 4
-    assert [name for name in RULES if accounts[name]["keeps_budget"]] == ["always-slow", "fast-at-first"]
-    assert best_within_budget(accounts) == "fast-at-first"
-    assert best_within_budget({"always-fast": accounts["always-fast"]}) is None
+def test_the_summaries_of_rules() -> None:
+    summaries = {name: played(rule, 40).summary() for name, rule in RULES.items()}
+    assert summaries["always-slow"]["cost"] == 0
+    assert summaries["always-fast"]["constraint_regret"] == summaries["always-fast"]["constraint_regret_max"] == 40 * 5
+    assert summaries["fast-at-first"]["constraint_regret_max"] == 0
+    assert summaries["fast-below-half"]["over_budget"] == 40 * 4
+    assert [name for name in RULES if summaries[name]["keeps_budget"]] == ["always-slow", "fast-at-first"]
+    assert best_within_budget(summaries) == "fast-at-first"
+    assert best_within_budget({"always-fast": summaries["always-fast"]}) is None
 
 
 def test_the_greatest_constraint_regret_is_that_of_the_worst_ue_at_its_worst_time() -> None:
-    books = Books(2)
+    history = MediaHistory(2)
     for fast in ([9, 5], [8, 5], [0, 6]):  # epochs of fast service, by UE
         actions = [np.array([0 if step < n else 1 for n in fast]) for step in range(10)]
-        books.enter([np.zeros(2, np.int64)] * 11, actions)
-    assert books.constraint_regret.tolist() == [[4, 0], [7, 0], [2, 1]]
-    told = account(books)
+        history.append([np.zeros(2, np.int64)] * 11, actions)
+    assert history.constraint_regret.tolist() == [[4, 0], [7, 0], [2, 1]]
+    told = history.summary()
     assert (told["constraint_regret"], told["constraint_regret_max"], told["over_budget"]) == (2, 7, 3)
     assert told["constraint_regret_max_settled"] is None  # nothing is known of what comes after 300 episodes
 

@@ -10,7 +10,6 @@ Leaving before the end truncates the episode; leaving by an exception abandons i
 
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from safe_psrl_client.cursor import EpisodeCursor
@@ -94,9 +93,7 @@ class AsyncEpisode:
         await self.begin()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             await self.truncate()
         else:

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import grpc
@@ -96,9 +95,7 @@ class AsyncStepStream:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _put(self, message: control_pb2.StepStreamRequest) -> int:

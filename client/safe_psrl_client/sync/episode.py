@@ -11,7 +11,6 @@ Leaving before the end truncates the episode; leaving by an exception abandons i
 
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from safe_psrl_client.cursor import EpisodeCursor
@@ -95,7 +94,7 @@ class Episode:
         self.begin()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.truncate()
         else:

@@ -9,7 +9,6 @@ import queue
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import grpc
@@ -97,7 +96,7 @@ class StepStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _put(self, message: control_pb2.StepStreamRequest) -> int:

@@ -1,79 +1,50 @@
-"""Base stations played by the agents of a service, one a cell, a class or a device, all at once; and by fixed rules."""
+"""Base stations under the agents of a service, one per cell, class or device, all stepping together; and under fixed rules."""
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.problem.documents import spec_to_document
-from safe_psrl_client import AsyncClient, Client, Transition, spec_from_document
-from safe_psrl_client.aio.retry import DEFAULT_PATIENCE
+from safe_psrl_client import AsyncClient, Transition
 from safe_psrl_client.aio.stream import AsyncRetryingStream
 from safe_psrl_client.cursor import EpisodeCursor
 from safe_psrl_client.requests import StreamCall
 from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_testbed.base_stations.world import CLASSES, BaseStations, WorldSettings
-from safe_psrl_testbed.books import BUDGET, SPEC, Books, account, best_within_budget
+from safe_psrl_testbed.media import BUDGET, FAST, LEARNED, RULES, SLOW, SPEC, MediaHistory, MediaSimulation, Rule
 from safe_psrl_testbed.playback import PlaybackBuffers
-from safe_psrl_testbed.rules import FAST, RULES, SLOW, Rule
-from safe_psrl_testbed.simulation import prepare_agent
 
 Grouping = Literal["cell", "class", "device"]
-LEARNED: Final = "learned"
 STREAMS: Final = 8  # that the agents are spread over
 
 
-class BaseStationsSimulation:
-    """Agents `name`-cell-1 …, `name`-camera …, or `name`-device-1 …, by what has an agent.
+class BaseStationsSimulation(MediaSimulation):
+    """Agents `name`-cell-1 …, `name`-camera …, or `name`-device-1 …, according to `agents_per`.
 
-    A device's episode is played by the agent of the cell, class or device that it has at the start: one that is handed over
-    meanwhile ends its episode with the agent that began it.
+    A device's episode is played by the agent of its cell, class or device at the start; a handover during the episode does
+    not change the agent.
     """
 
     def __init__(
-        self,
-        settings: WorldSettings,
-        target: str,
-        name: str,
-        episodes: int,
-        *,
-        agents_per: Grouping = "cell",
-        method: str = "adaptive",
-        patience: float = DEFAULT_PATIENCE,
-        credentials: grpc.ChannelCredentials | None = None,
-        token: str | None = None,
+        self, settings: WorldSettings, target: str, name: str, episodes: int, *, agents_per: Grouping = "cell", **options: Any
     ) -> None:
+        """options: those of `MediaSimulation`."""
+        names, sharing = _names(name, agents_per, settings), 1 if agents_per == "device" else settings.devices
+        super().__init__(
+            "base-stations", names, settings.devices, settings.seed, target, episodes, open_episodes=sharing, **options
+        )
         self.world = BaseStations(settings)
-        self.episodes = episodes
         self.agents_per = agents_per
-        self.method = method
-        self.names = _names(name, agents_per, settings)
-        self.books = {policy: Books(settings.devices) for policy in [LEARNED, *RULES]}
-        self.groups: list[NDArray[np.int64]] = []  # of each episode, [D]: whose agent played the device
+        self.groups: list[NDArray[np.int64]] = []  # of each episode, [D]: the index of the agent that played the device
         self._buffers = PlaybackBuffers(settings.devices, settings.seed)
         self._settings = settings
-        self._connection: dict[str, Any] = {"patience": patience, "credentials": credentials, "token": token}
-        self._target = target
         self._begun: set[int] = set()  # agents that have begun an episode in this run
-        self._interrupted = False
-        self._seconds = 0.0
-
-    def prepare(self) -> None:
-        """See that every agent exists and is for this problem; create those that are missing."""
-        definition = spec_from_document(spec_to_document(SPEC))
-        definition.options.method = self.method
-        definition.max_open_episodes = 1 if self.agents_per == "device" else self._settings.devices
-        with Client(self._target, **self._connection) as client:
-            for i, name in enumerate(self.names):
-                definition.seed = self._settings.seed + i
-                prepare_agent(client, name, definition, "base-stations")
 
     def run(self, on_episode: Callable[[], object] = lambda: None) -> None:
-        """Play. Ctrl-C stops it at once: the episodes under way are left to the next run, which abandons them."""
+        """Play. Ctrl-C stops it at once; the next run abandons the open episodes."""
         try:
             asyncio.run(self._play(on_episode))
         except KeyboardInterrupt:
@@ -82,7 +53,7 @@ class BaseStationsSimulation:
     async def _play(self, on_episode: Callable[[], object]) -> None:
         async with AsyncClient(self._target, **self._connection) as client:
             streams = [AsyncRetryingStream(client) for _ in range(min(STREAMS, len(self.names)))]
-            rules = [RulePlayer(self._settings, rule, self.books[name]) for name, rule in RULES.items()]
+            rules = [RulePlayer(self._settings, rule, self.histories[name]) for name, rule in RULES.items()]
             try:
                 for _ in range(self.episodes):
                     began = time.monotonic()
@@ -109,11 +80,11 @@ class BaseStationsSimulation:
             for cursor, one, reply in zip(cursors, seen, replies, strict=True):
                 cursor.reported(one, reply.step)
             actions.append(_actions(cursors))
-        self.books[LEARNED].enter(states, actions[:-1])
+        self.histories[LEARNED].append(states, actions[:-1])
         self.groups.append(groups)
 
     async def _begin(self, streams: Sequence[AsyncRetryingStream], groups: NDArray[np.int64]) -> list[EpisodeCursor]:
-        """An episode for every device. An agent's first one of all abandons what a run before left open, so it comes alone."""
+        """An episode for every device. An agent's first episode abandons those left open, so it begins before the others."""
         agents, devices = np.unique(groups, return_index=True)
         firsts = [device for agent, device in zip(agents.tolist(), devices.tolist(), strict=True) if agent not in self._begun]
         self._begun.update(agents.tolist())
@@ -128,43 +99,28 @@ class BaseStationsSimulation:
         return cursors
 
     def _groups(self) -> NDArray[np.int64]:
-        """[D]: by index of `names`, the agent that begins an episode for the device now."""
+        """[D]: the index in `names` of the agent that begins an episode for the device now."""
         if self.agents_per == "device":
             return np.arange(self._settings.devices)
         return (self.world.cells if self.agents_per == "cell" else self.world.classes).copy()
 
     def agents_constraint_regret(self) -> NDArray[np.float64]:
         """[E, agents]: the cost above the budget of all episodes of an agent, summed up to each round of episodes."""
-        rounds = zip(self.groups, self.books[LEARNED].costs, strict=True)
+        rounds = zip(self.groups, self.histories[LEARNED].costs, strict=True)
         excess = [np.bincount(groups, costs - BUDGET, len(self.names)) for groups, costs in rounds]
         return np.cumsum(np.reshape(excess, (-1, len(self.names))), axis=0)
 
     def summary(self) -> dict[str, Any]:
-        """What was done so far, as plain values."""
-        learned, settings = self.books[LEARNED], self._settings
-        policies = {name: account(books) for name, books in self.books.items() if books.episodes}
-        regret = self.agents_constraint_regret()
+        learned, settings = self.histories[LEARNED], self._settings
         steps = learned.episodes * SPEC.horizon * settings.devices
-        return {
-            "scenario": "base-stations",
+        return super().summary() | {
             "cells": settings.cells,
             "devices": settings.devices,
             "agents": len(self.names),
             "agents_per": self.agents_per,
-            "method": self.method,
-            "seed": settings.seed,
-            "horizon": SPEC.horizon,
-            "cost_budget": BUDGET,
-            "interrupted": self._interrupted,
-            "episodes": learned.episodes,
             "steps": steps,
-            "seconds": self._seconds,
             "steps_per_second": steps / self._seconds if self._seconds else 0.0,
             "handovers": self.world.handovers,
-            "agents_constraint_regret": float(regret[-1].max()) if len(regret) else 0.0,
-            "agents_constraint_regret_max": float(regret.max()) if len(regret) else 0.0,
-            "policies": policies,
-            "best_fixed_within_budget": best_within_budget({k: v for k, v in policies.items() if k != LEARNED}),
             "classes": {
                 name: {
                     "devices": int((self.world.classes == i).sum()),
@@ -178,13 +134,13 @@ class BaseStationsSimulation:
 
 
 class RulePlayer:
-    """The same world without a service."""
+    """The same world under a fixed rule."""
 
-    def __init__(self, settings: WorldSettings, rule: Rule, books: Books) -> None:
+    def __init__(self, settings: WorldSettings, rule: Rule, history: MediaHistory) -> None:
         self._world = BaseStations(settings)
         self._buffers = PlaybackBuffers(settings.devices, settings.seed)
         self._rule = rule
-        self._books = books
+        self._history = history
 
     def play_episode(self) -> None:
         states: list[NDArray[np.int64]] = [self._buffers.empty()]
@@ -192,7 +148,7 @@ class RulePlayer:
         for step in range(SPEC.horizon):
             actions.append(self._rule(step, states[-1]))
             states.append(self._buffers.advance(self._world.advance(actions[-1] == FAST)))
-        self._books.enter(states, actions)
+        self._history.append(states, actions)
 
 
 def _names(name: str, agents_per: Grouping, settings: WorldSettings) -> list[str]:
@@ -216,7 +172,7 @@ async def _exchange(
                 tasks.create_task(stream.exchange_all([calls[i] for i in mine]))
                 for stream, mine in zip(streams, spread, strict=True)
             ]
-    except ExceptionGroup as errors:  # the others were stopped; the first one tells enough
+    except ExceptionGroup as errors:  # the other streams were cancelled
         raise errors.exceptions[0] from None
     answers = [exchange.result() for exchange in exchanges]
     answered = {i: reply for mine, got in zip(spread, answers, strict=True) for i, reply in zip(mine, got, strict=True)}

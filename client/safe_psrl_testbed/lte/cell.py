@@ -6,11 +6,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl_testbed.books import SPEC, Books
 from safe_psrl_testbed.lte.network_process import Network
 from safe_psrl_testbed.lte.policies import Policy
+from safe_psrl_testbed.media import FAST, SPEC, MediaHistory
 from safe_psrl_testbed.playback import PlaybackBuffers
-from safe_psrl_testbed.rules import FAST
 
 
 class MediaCell:
@@ -28,14 +27,14 @@ class MediaCell:
         return self._buffers.advance(self._network.advance((actions == FAST).tolist()))
 
     def play(
-        self, policy: Policy, books: Books, episodes: int, stopping: threading.Event, on_episode: Callable[[], object]
+        self, policy: Policy, history: MediaHistory, episodes: int, stopping: threading.Event, on_episode: Callable[[], object]
     ) -> None:
-        """Play until `books` have that many episodes, or until `stopping`."""
-        while books.episodes < episodes and not stopping.is_set():
+        """Play until `history` has that many episodes, or until `stopping`."""
+        while history.episodes < episodes and not stopping.is_set():
             states = [self.empty()]
             actions = [policy.begin(states[0])]
             for _ in range(SPEC.horizon):
                 states.append(self.advance(actions[-1]))
                 actions.append(policy.step(states[-2], actions[-1], states[-1]))
-            books.enter(states, actions[:-1])
+            history.append(states, actions[:-1])
             on_episode()

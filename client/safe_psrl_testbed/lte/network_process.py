@@ -9,7 +9,6 @@ import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Final, Protocol, Self
 
 from safe_psrl_testbed.lte.bindings import require_ns3
@@ -61,7 +60,7 @@ class NetworkProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -1,14 +1,13 @@
-"""Who decides the service of each UE: agents of a service, or a fixed rule."""
+"""Policies that choose the service of each UE: agents of a service, or a fixed rule."""
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl_client import Client, RemoteAgent
-from safe_psrl_testbed.rules import SLOW, Rule
+from safe_psrl_testbed.media import SLOW, Rule
 
 
 class Policy(Protocol):
@@ -17,7 +16,7 @@ class Policy(Protocol):
         ...
 
     def step(self, states: NDArray[np.int64], actions: NDArray[np.int64], next_states: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What was seen; the next actions, which after the last step do not matter."""
+        """Report a step of every UE; the next actions, which after the last step are ignored."""
         ...
 
 
@@ -39,10 +38,10 @@ class FixedRule:
 
 
 class ServedAgents:
-    """An agent a UE, by name, or one for all whose name comes as often. Each UE has a stream of its own."""
+    """The agent of each UE, by name; a repeated name is shared. Each UE has its own stream."""
 
     def __init__(self, client: Client, names: Sequence[str]) -> None:
-        # an agent's first UE begins first, when no other has begun: what a run before left open makes way for it
+        # an agent's first UE abandons what a previous run left open; it begins before any other UE of that agent
         self._agents = [RemoteAgent(client, name, "stream", abandon_open=name not in names[:i]) for i, name in enumerate(names)]
 
     def begin(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -60,5 +59,5 @@ class ServedAgents:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -13,9 +13,9 @@ from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.conversion import unpack
 from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation, Grouping
 from safe_psrl_testbed.base_stations.world import CLASSES, WorldSettings
-from safe_psrl_testbed.books import SPEC, Books
 from safe_psrl_testbed.lte.cell import MediaCell
 from safe_psrl_testbed.lte.policies import ServedAgents
+from safe_psrl_testbed.media import SPEC, MediaHistory
 from safe_psrl_testbed.simulation import prepare_agent
 
 
@@ -38,28 +38,29 @@ def definition_for(max_open_episodes: int) -> model_pb2.AgentSpec:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_cells_agents_learn_what_its_books_say(client: Client, agent_name: str, shared: bool) -> None:
+def test_a_cells_agents_learn_what_its_history_holds(client: Client, agent_name: str, shared: bool) -> None:
     names = ["m" + agent_name[-60:]] * 3 if shared else [f"m{agent_name[-60:]}-{i}" for i in range(3)]
     for name in dict.fromkeys(names):
         definition = definition_for(max_open_episodes=names.count(name))
         prepare_agent(client, name, definition, "lte-cell")
         client.start_episode(name, 0)  # left open by a run before
-    books = Books(3)
+    history = MediaHistory(3)
     with ServedAgents(client, names) as agents:
-        MediaCell(SteadyNetwork(), 3, seed=1).play(agents, books, 12, threading.Event(), lambda: None)
-    regret = books.constraint_regret[-1]
+        MediaCell(SteadyNetwork(), 3, seed=1).play(agents, history, 12, threading.Event(), lambda: None)
+    regret = history.constraint_regret[-1]
     for name in dict.fromkeys(names):
         status = client.get_agent(name).status
         mine = [ue for ue, other in enumerate(names) if other == name]
         assert status.completed_episodes == 12 * len(mine)
         assert status.constraints[0].constraint_regret == pytest.approx(regret[mine].sum())
     assert (
-        np.sum([counts_of(client, name) for name in dict.fromkeys(names)], axis=0).tolist() == books.transition_counts.tolist()
+        np.sum([counts_of(client, name) for name in dict.fromkeys(names)], axis=0).tolist()
+        == history.transition_counts.tolist()
     )
 
 
 @pytest.mark.parametrize("agents_per", ["cell", "class", "device"])
-def test_base_stations_agents_learn_what_their_books_say(
+def test_base_stations_agents_learn_what_their_history_holds(
     server: str, client: Client, agent_name: str, agents_per: Grouping
 ) -> None:
     settings = WorldSettings(cells=3, devices=9, seed=5)
@@ -78,7 +79,7 @@ def test_base_stations_agents_learn_what_their_books_say(
         assert status.completed_episodes == sum((groups == i).sum() for groups in simulation.groups)
         assert status.constraints[0].constraint_regret == pytest.approx(regret[-1, i])
     counts = np.sum([counts_of(client, name) for name in simulation.names], axis=0)
-    assert counts.tolist() == simulation.books["learned"].transition_counts.tolist()
+    assert counts.tolist() == simulation.histories["learned"].transition_counts.tolist()
 
 
 def test_the_same_seed_is_the_same_run(server: str, agent_name: str) -> None:
@@ -86,7 +87,7 @@ def test_the_same_seed_is_the_same_run(server: str, agent_name: str) -> None:
         simulation = BaseStationsSimulation(WorldSettings(2, 6, 8), server, name, 3, agents_per="device")
         simulation.prepare()
         simulation.run()
-        return [simulation.books["learned"].states.tolist(), simulation.books["learned"].actions.tolist()]
+        return [simulation.histories["learned"].states.tolist(), simulation.histories["learned"].actions.tolist()]
 
     assert played(f"m{agent_name[-60:]}-a") == played(f"m{agent_name[-60:]}-b")
 

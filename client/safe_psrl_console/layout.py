@@ -1,4 +1,4 @@
-"""What every page has: the heading, the state of the connection, the choice of light or dark."""
+"""The layout of every page: the heading, the state of the connection, the choice of light or dark."""
 
 import time
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from typing import Final
 from nicegui import ui
 
 from safe_psrl_console import theme
-from safe_psrl_console.live import Live
+from safe_psrl_console.connection import Connection
 
 LOOK_SECONDS: Final = 0.5
 LONGEST_REASON: Final = 90
 
 
 @contextmanager
-def framed(live: Live) -> Iterator[None]:
-    """The page's own content goes into the block."""
+def page_layout(connection: Connection) -> Iterator[None]:
+    """A page with the block's content."""
     ui.add_head_html(theme.HEAD)
     with ui.element("header").classes("top"):
         with ui.element("a").classes("brand").props('href="/"'):
@@ -33,12 +33,12 @@ def framed(live: Live) -> Iterator[None]:
     banner = ui.label().classes("banner").props("role=alert data-testid=banner")
     with ui.element("main").classes("page"):
         yield
-    _show_connection(live, pill, banner)
-    ui.timer(LOOK_SECONDS, lambda: _show_connection(live, pill, banner))
+    _show_connection(connection, pill, banner)
+    ui.timer(LOOK_SECONDS, lambda: _show_connection(connection, pill, banner))
 
 
-def _show_connection(live: Live, pill: ui.label, banner: ui.label) -> None:
-    fleet, target = live.fleet, live.client.target
+def _show_connection(connection: Connection, pill: ui.label, banner: ui.label) -> None:
+    fleet, target = connection.fleet, connection.client.target
     state = "live" if fleet.connected else "away" if fleet.failure else "connecting"
     pill.set_text(f"{state} · {target}" if fleet.connected else target)
     pill.classes(replace=f"pill is-{state}")

@@ -1,4 +1,4 @@
-"""Agents' status for people to read, at 80 columns."""
+"""Tables for people, at 80 columns."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,33 +11,37 @@ from rich.table import Table
 from safe_psrl_cli.connection import plain
 from safe_psrl_proto.v1 import admin_pb2
 
-LEAST_NAME_WIDTH = 10
+MIN_NAME_WIDTH = 10
 
 
-def table_of(title: str | None, name: str, *numbers: str) -> Table:
-    """A table with a column of names, which are folded rather than cut, and columns of numbers, which are neither."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column(name, overflow="fold", min_width=LEAST_NAME_WIDTH)
+def table_of(title: str | None, name: str, *numbers: str, fold: bool = True) -> Table:
+    """A table with a column of names, folded rather than cut off, and columns of numbers, which are never broken."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
+    table.add_column(name, overflow="fold", min_width=MIN_NAME_WIDTH, no_wrap=not fold)
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 
-def show_list(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
-    """A row for each agent; if it has several constraints, a row for each of them below it."""
+def add_rows(table: Table, about: Sequence[str], constraints: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """One row for an agent with one constraint; with several, a row for each of them below the agent's."""
+    if len(constraints) == 1:
+        table.add_row(*about, *constraints[0][1])
+        return
+    table.add_row(*about)
+    for name, cells in constraints:
+        table.add_row(f"  {escape(name)}", *[""] * (len(about) - 1), *cells)
+
+
+def show_agents(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
     if not statuses:
-        Console().print("no agents; safe-psrl agent create NAME --preset streaming-buffer makes one", highlight=False)
+        Console().print("no agents; create one with: safe-psrl agent create NAME --preset streaming-buffer", highlight=False)
         return
     numbers = ("\nepisodes", "last\nreward", "last\ncost", "\nbudget", "over\nbudget", "dual\nvariable")
     table = table_of(None, "\nagent", "\ncondition", *numbers)
     for status in statuses:
         about = [escape(status.agent), condition_of(status), f"{status.episode:,}", f"{status.last_reward:.3f}"]
-        if len(status.constraints) == 1:
-            table.add_row(*about, *constraint_cells(status.constraints[0]))
-            continue
-        table.add_row(*about)
-        for constraint in status.constraints:
-            table.add_row(f"  {escape(constraint.name)}", "", "", "", *constraint_cells(constraint))
+        add_rows(table, about, [(constraint.name, constraint_cells(constraint)) for constraint in status.constraints])
     Console().print(table)
 
 
@@ -50,7 +54,7 @@ def constraint_cells(constraint: admin_pb2.ConstraintStatus) -> list[str]:
     ]
 
 
-def show_status(status: admin_pb2.AgentStatus) -> None:
+def show_agent(status: admin_pb2.AgentStatus) -> None:
     """A line for each quantity, first of the agent, then of each constraint."""
     console = Console()
     lines = agent_lines(status)

@@ -1,4 +1,4 @@
-"""How far a constraint is from not holding: the one judgement that colours, headlines and events are made of."""
+"""How far a constraint is from its violation: the one classification behind colours, headlines and events."""
 
 import math
 from collections.abc import Iterable
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-NEAR: Final = 0.95  # of the budget: learning drives the cost towards it, so a lower mark would always be passed
-CLEARLY_WITHIN: Final = 0.99  # an agent that was over budget is told to be back below this, not at every crossing
+NEAR: Final = 0.95  # of the budget: learning drives the cost towards it, so a lower threshold would always be passed
+CLEARLY_WITHIN: Final = 0.99  # hysteresis: an agent that was over budget counts as within again below this
 CONFIDENCE: Final = 2.0  # standard errors
-WITHOUT_BUDGET: Final = 9.99  # the share of a budget of zero that any cost is
+WITHOUT_BUDGET: Final = 9.99  # the share reported for any cost above a budget of zero
 
 
 class Level(StrEnum):
@@ -22,7 +22,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Standing:
+class BudgetStatus:
     """One constraint of one agent: mean cost of all completed episodes, and of the recent ones with its standard error."""
 
     constraint: str
@@ -34,15 +34,15 @@ class Standing:
 
     @property
     def cost(self) -> float:
-        """The mean of all episodes, which the guarantee is about; or what the recent ones cost at the least, if that is more.
+        """The mean of all episodes, which the guarantee is about; or the lower confidence bound of the recent mean, if greater.
 
-        So chance does not make it cross the budget to and fro, and an agent that has much in reserve is still seen to drift.
+        So noise does not make it oscillate around the budget, and a drift shows even while the overall mean is far below.
         """
         return max(self.mean_cost, self.recent_cost - CONFIDENCE * self.recent_error)
 
     @property
     def margin(self) -> float:
-        """What is left of the budget, in each episode."""
+        """The unspent budget per episode."""
         return self.budget - self.cost
 
     @property
@@ -63,25 +63,25 @@ class Standing:
 
 @dataclass(frozen=True)
 class Headline:
-    """The answer to: is the constraint holding, and how far is it from not holding?"""
+    """Whether the constraints hold, and by what margin."""
 
     level: Level
     title: str
     detail: str
     worst: str = ""  # the agent
-    lead: str = ""  # what it is said to be
+    lead: str = ""  # how it is introduced
 
 
-def headline(standings: Iterable[tuple[str, Standing]]) -> Headline:
-    """`standings`: for every agent its worst one."""
-    everything = list(standings)
-    known = [(agent, standing) for agent, standing in everything if standing.known]
+def headline(statuses: Iterable[tuple[str, BudgetStatus]]) -> Headline:
+    """`statuses`: the worst one of every agent."""
+    everything = list(statuses)
+    known = [(agent, budget_status) for agent, budget_status in everything if budget_status.known]
     if not known:
         title = "No agents yet" if not everything else "No episode is completed yet"
         return Headline(Level.UNKNOWN, title, "")
     agent, worst = max(known, key=lambda one: one[1].share)
-    over = sum(standing.level is Level.OVER for _, standing in known)
-    near = sum(standing.level is Level.NEAR for _, standing in known)
+    over = sum(budget_status.level is Level.OVER for _, budget_status in known)
+    near = sum(budget_status.level is Level.NEAR for _, budget_status in known)
     return Headline(worst.level, _title(len(known), over, near), _detail(worst), agent, "Worst" if over else "Closest to it")
 
 
@@ -96,7 +96,7 @@ def _agents(count: int) -> str:
     return f"{count:,} agent{'' if count == 1 else 's'}"
 
 
-def _detail(worst: Standing) -> str:
+def _detail(worst: BudgetStatus) -> str:
     spent = f"{worst.cost:.2f} of {worst.budget:g} an episode"
     if worst.margin < 0:
         return f"{spent}: {-worst.margin:.2f} ({-worst.margin / worst.budget if worst.budget else 0:.1%}) above"

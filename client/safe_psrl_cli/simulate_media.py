@@ -1,0 +1,242 @@
+"""`safe-psrl simulate lte-cell` and `base-stations`: media streaming, played by agents and by fixed rules."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, AsJson, Target, leave, print_json, reported_errors
+from safe_psrl_cli.credentials import client_credentials
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from safe_psrl_testbed.media import MediaSimulation
+
+MAX_UES = 32
+MAX_DEVICES = 1_000  # of an agent: as many episodes may it have open
+NETWORK_FAILED = 3
+
+Episodes = Annotated[int, typer.Option(metavar="N", min=1, help="Episodes of each player.")]
+Method = Annotated[Literal["adaptive", "published", "theorem"], typer.Option(help="The method of agents that are created.")]
+Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the results here, as PNG.", dir_okay=False)]
+Patience = Annotated[float, typer.Option(metavar="S", min=0, help="Seconds to retry while the service is unavailable.")]
+
+
+def lte_cell(
+    agent: Annotated[str, typer.Option(metavar="NAME", help="The agents are NAME-1 to NAME-M, one per UE.")] = "lte",
+    ues: Annotated[int, typer.Option(metavar="M", min=1, max=MAX_UES, help="UEs that receive a media stream.")] = 4,
+    episodes: Episodes = 400,
+    shared: Annotated[bool, typer.Option("--shared", help="One agent NAME for all UEs, which learns from all.")] = False,
+    method: Method = "adaptive",
+    compare: Annotated[bool, typer.Option(help="Play the same cell by fixed rules as well.")] = True,
+    jobs: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Policies that play at the same time, a process each.")
+    ] = os.cpu_count() or 1,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=1, max=2**31, help="Seed of the network, the players and the agents.")
+    ] = 1,
+    figure: Figure = None,
+    patience: Patience = 30.0,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Stream media to the UEs of an LTE cell that ns-3 simulates packet by packet, and learn which to serve fast.
+
+    UEs walk and fade, a remote host sends a stream to each through the core network, and background traffic fills the
+    cell. Every 50 ms the agent of a UE chooses its service: fast, with a guaranteed bit rate, or slow, without. State:
+    media units in the playback buffer. Reward: playback does not stall. Cost: use of the fast service, at most 5 of an
+    episode's 10 epochs. Fixed rules play the same cell for comparison: the same walks, fading, bursts and playback.
+
+    Takes a few minutes for 400 episodes. Ctrl-C stops after the current episodes and still reports. Needs ns-3: `make lte`
+    in a checkout, the extra `lte` elsewhere.
+
+    Examples:
+
+    safe-psrl simulate lte-cell --ues 4 --episodes 400 --figure lte.png
+
+    safe-psrl simulate lte-cell --shared --no-compare --episodes 100
+    """
+
+    def build() -> "MediaSimulation":
+        from safe_psrl_testbed.lte.settings import CellSettings  # noqa: PLC0415
+        from safe_psrl_testbed.lte.simulation import LteSimulation  # noqa: PLC0415
+
+        options: dict[str, Any] = {"shared": shared, "jobs": jobs, "compare": compare, "method": method, "patience": patience}
+        return LteSimulation(CellSettings(ues=ues, seed=seed), target, agent, episodes, **options, **client_credentials())
+
+    def play(simulation: Any, progress: "Progress") -> None:
+        from safe_psrl_testbed.lte.network_process import NetworkFailedError  # noqa: PLC0415
+
+        tasks = {policy: progress.add_task(policy, total=episodes) for policy in simulation.histories}
+        try:
+            simulation.run(lambda policy: progress.advance(tasks[policy]))
+        except NetworkFailedError as error:
+            leave(str(error), NETWORK_FAILED)
+
+    def draw(simulation: Any, summary: dict[str, Any], file: Path) -> Path:
+        from safe_psrl_experiments.lte_figure import draw_lte_cell  # noqa: PLC0415
+
+        return draw_lte_cell(file, simulation.histories, summary)
+
+    _simulate(target, build, play, _show_lte_cell, as_json, draw, figure)
+
+
+def base_stations(
+    agent: Annotated[str, typer.Option(metavar="NAME", help="The prefix of the agents' names.")] = "stations",
+    cells: Annotated[int, typer.Option(metavar="C", min=1, max=MAX_DEVICES, help="Base stations, on a grid.")] = 20,
+    devices: Annotated[
+        int, typer.Option(metavar="D", min=1, max=MAX_DEVICES, help="Cameras, pedestrians and vehicles that watch media.")
+    ] = 300,
+    episodes: Episodes = 30,
+    agents_per: Annotated[Literal["cell", "class", "device"], typer.Option(help="What has its own agent.")] = "cell",
+    method: Method = "adaptive",
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=2**31, help="Seed of the world, the players and the agents.")
+    ] = 1,
+    figure: Figure = None,
+    patience: Patience = 30.0,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Stream media to the devices of many cells, with one agent per cell, class of devices or device.
+
+    Devices move, are handed over to the strongest cell, and share its capacity by weights: the fast service has more. All
+    devices step together over a few streams, so this is a load test as well. The problem is the streaming buffer's, with
+    at most 5 fast epochs of an episode's 10. Fixed rules play the same world for comparison.
+
+    The same seed gives the same world. Ctrl-C stops it and still reports.
+
+    Examples:
+
+    safe-psrl simulate base-stations --cells 20 --devices 300 --figure stations.png
+
+    safe-psrl simulate base-stations --cells 4 --devices 40 --agents-per class
+    """
+
+    def build() -> "MediaSimulation":
+        from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation  # noqa: PLC0415
+        from safe_psrl_testbed.base_stations.world import WorldSettings  # noqa: PLC0415
+
+        options: dict[str, Any] = {"agents_per": agents_per, "method": method, "patience": patience}
+        settings = WorldSettings(cells, devices, seed)
+        return BaseStationsSimulation(settings, target, agent, episodes, **options, **client_credentials())
+
+    def play(simulation: Any, progress: "Progress") -> None:
+        task = progress.add_task("base-stations", total=episodes * devices)
+        simulation.run(lambda: progress.advance(task, devices))
+
+    def draw(simulation: Any, summary: dict[str, Any], file: Path) -> Path:
+        from safe_psrl_experiments.base_stations_figure import draw_base_stations  # noqa: PLC0415
+
+        return draw_base_stations(file, simulation, summary)
+
+    _simulate(target, build, play, _show_base_stations, as_json, draw, figure)
+
+
+def _simulate(
+    target: str,
+    build: Callable[[], "MediaSimulation"],
+    play: Callable[["MediaSimulation", "Progress"], None],
+    show: Callable[[dict[str, Any]], None],
+    as_json: bool,
+    draw: Callable[["MediaSimulation", dict[str, Any], Path], Path],
+    figure: Path | None,
+) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    from safe_psrl_cli.progress import progress_bar  # noqa: PLC0415
+
+    with reported_errors(target), Console(stderr=True).status("preparing agents"):
+        try:
+            simulation = build()
+        except ImportError as error:
+            missing = f"the simulation needs {error.name}: pip install 'safe-psrl[testbed]'"
+            leave(missing if error.name else str(error), USER_MISTAKE)
+        simulation.prepare()
+    with reported_errors(target):
+        try:
+            with progress_bar("episodes") as progress:
+                play(simulation, progress)
+        finally:
+            summary = simulation.summary()
+            if summary["episodes"]:
+                print_json(summary) if as_json else show(summary)
+    if figure is not None and summary["episodes"]:
+        try:
+            typer.echo(f"wrote {draw(simulation, summary, figure)}", err=True)
+        except ImportError as error:
+            leave(f"a figure needs {error.name}: pip install 'safe-psrl[experiments]'", USER_MISTAKE)
+    if summary["interrupted"]:
+        raise KeyboardInterrupt
+
+
+def _show_lte_cell(summary: dict[str, Any]) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    from safe_psrl_cli.tables import table_of  # noqa: PLC0415
+
+    _show_policies(
+        f"LTE cell, {summary['ues']} UEs, {len(summary['agents'])} agents: {summary['simulated_seconds']:,.0f} s of network "
+        f"in {summary['seconds']:,.0f} s",
+        summary,
+    )
+    moves = list(summary["kernel"][0]["cell"])
+    table = table_of("How the network moved the buffers | the paper's kernel", "service, buffer", "seen", *moves)
+    for row in summary["kernel"]:
+        cells = [f"{row['cell'][move]:.2f} | {row['paper'][move]:.2f}" for move in moves]
+        table.add_row(f"{row['service']}, {row['buffer']}", f"{row['seen']:,}", *cells)
+    Console().print(table)
+
+
+def _show_base_stations(summary: dict[str, Any]) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    from safe_psrl_cli.tables import table_of  # noqa: PLC0415
+
+    _show_policies(
+        f"{summary['cells']} cells, {summary['devices']} devices, {summary['agents']} agents: {summary['steps']:,} steps in "
+        f"{summary['seconds']:.1f} s ({summary['steps_per_second']:,.0f}/s), {summary['handovers']:,} handovers",
+        summary,
+    )
+    table = table_of("Learned, by class of device", "class", "devices", "stalls of 10 epochs", "cost")
+    for name, row in summary["classes"].items():
+        table.add_row(name, f"{row['devices']:,}", f"{row['stalls']:.2f}", f"{row['cost']:.2f}")
+    Console().print(table)
+
+
+def _show_policies(title: str, summary: dict[str, Any]) -> None:
+    """A row for each policy, and the best fixed rule that keeps the budget."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from safe_psrl_cli.tables import table_of  # noqa: PLC0415
+
+    numbers = ("\nepisodes", "stalls of\n10 epochs", "\ncost", "\nbudget", "constraint\nregret", "its\nmost")
+    table = table_of(None, "\npolicy", *numbers, fold=False)
+    for name, policy in summary["policies"].items():
+        table.add_row(
+            name,
+            f"{policy['episodes']:,}",
+            f"{policy['stalls']:.2f}",
+            f"{policy['cost']:.2f}",
+            f"{summary['cost_budget']:.4g}" if policy["keeps_budget"] else "broken",
+            f"{policy['constraint_regret']:,.0f}",
+            f"{policy['constraint_regret_max']:,.0f}",
+        )
+    console = Console(highlight=False)
+    console.print(title)
+    console.print(table)
+    console.print("Means over players and episodes. Constraint regret: the sum of cost less budget, of the worst player.")
+    best = summary["best_fixed_within_budget"]
+    if best is not None:
+        learned, fixed = summary["policies"]["learned"], summary["policies"][best]
+        console.print(
+            f"The best fixed rule within the budget is {best}: {fixed['stalls']:.2f} stalls against "
+            f"{learned['stalls']:.2f} learned ({learned['stalls_last_half']:.2f} in the last half)."
+        )
+    console.print(
+        f"Over all episodes of one agent, constraint regret is at most {summary['agents_constraint_regret']:,.0f} now, "
+        f"and was at most {summary['agents_constraint_regret_max']:,.0f}."
+    )

@@ -1,0 +1,54 @@
+"""The one connection to the service, for any number of browsers: watches all agents, and reconnects when it breaks."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, cast
+
+from safe_psrl_client import AsyncClient, SafePsrlClientError
+from safe_psrl_console.fleet import Fleet
+from safe_psrl_proto.v1 import admin_pb2
+
+INTERVAL_SECONDS: Final = 1.0  # between replies
+FIRST_PAUSE_SECONDS: Final = 0.2
+LONGEST_PAUSE_SECONDS: Final = 3.0
+FIRST_REPLY_SECONDS: Final = 4.0  # after which the service counts as unreachable
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Shared by all pages: the fleet, and the client for what it does not hold."""
+
+    client: AsyncClient
+    fleet: Fleet
+
+
+async def watch(connection: Connection) -> None:
+    """Feed the fleet until cancelled."""
+    fleet, pause = connection.fleet, FIRST_PAUSE_SECONDS
+    while True:
+        failure = await _watch_once(connection.client, fleet)
+        pause = FIRST_PAUSE_SECONDS if fleet.connected else min(2 * pause, LONGEST_PAUSE_SECONDS)
+        fleet.lose(failure, time.time())
+        await asyncio.sleep(random.uniform(pause / 2, pause))
+
+
+async def _watch_once(client: AsyncClient, fleet: Fleet) -> str:
+    """Watch until the connection breaks; returns the reason."""
+    replies = cast("AsyncGenerator[admin_pb2.WatchAgentsResponse]", client.watch_agents(interval=INTERVAL_SECONDS))
+    try:
+        async with aclosing(replies):
+            first = await asyncio.wait_for(anext(replies), FIRST_REPLY_SECONDS)
+            fleet.begin(first, time.time())
+            async for reply in replies:
+                fleet.apply(reply, time.time())
+    except TimeoutError:
+        return "no answer"
+    except SafePsrlClientError as error:
+        return str(error)
+    except StopAsyncIteration:
+        pass
+    return "the service ended the watch"
