@@ -31,7 +31,6 @@ from safe_psrl_server.metrics.http import HttpEndpoint
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.rpc.errors import Refusals
 from safe_psrl_server.rpc.health import HealthService
-from safe_psrl_server.scheduling import wake_without_interrupting
 from safe_psrl_server.security.access import AccessControl
 from safe_psrl_server.security.addresses import is_local
 from safe_psrl_server.security.authentication import Authentication, may_scrape
@@ -113,8 +112,6 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
-        if self.config.prefer == "throughput":
-            wake_without_interrupting()  # before there are other threads
         loop.set_default_executor(ThreadPoolExecutor(1, "large-work"))  # so that there are as many threads after a year
         self.host.keep_vigils()
         await self.start()

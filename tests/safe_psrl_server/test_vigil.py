@@ -98,7 +98,7 @@ async def test_others_are_served_meanwhile() -> None:
 
 
 async def test_a_service_of_its_own_process_keeps_vigils(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"store": "memory:", "listen": "127.0.0.1:0", "metrics": "", "prefer": "latency"}
+    settings = {"store": "memory:", "listen": "127.0.0.1:0", "metrics": ""}
     server = Server(load_config(None, {}, settings))
     monkeypatch.setattr(server, "until", lambda _stopping: asyncio.sleep(0))
     monkeypatch.setattr(gc, "freeze", lambda: None)

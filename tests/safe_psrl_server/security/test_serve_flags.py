@@ -47,7 +47,7 @@ def test_flags_go_into_the_section_and_leave_the_rest_of_it(tmp_path: Path) -> N
     [
         (["--listen", "0.0.0.0:0"], "--insecure"),
         (["--tls-cert", "nowhere.pem", "--tls-key", "nowhere.key"], "nowhere.pem"),
-        (["--tls-cert", "nowhere.pem"], "needs a key"),
+        (["--tls-cert", "nowhere.pem"], "key must be set together"),
         (["--identities", "nowhere.toml"], "nowhere.toml"),
     ],
 )
