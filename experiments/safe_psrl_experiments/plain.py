@@ -23,15 +23,39 @@ def mixed(word: int) -> int:
     return z ^ (z >> 31)
 
 
-def stream(seed: int, episode: int, purpose: int) -> np.random.Generator:
-    """SFC64 placed through numpy's public state."""
-    bits = np.random.SFC64(0)
-    first = mixed(seed)
-    second = mixed(first ^ episode)
-    words = np.array([first, second, mixed(second ^ purpose), 1], np.uint64)
-    bits.state = {"bit_generator": "SFC64", "state": {"state": words}, "has_uint32": 0, "uinteger": 0}
-    bits.random_raw(12)
-    return np.random.Generator(bits)
+class Stream:
+    """The random stream of (seed, episode, purpose): SFC64, placed through numpy's public state."""
+
+    def __init__(self, seed: int, episode: int, purpose: int) -> None:
+        first = mixed(seed)
+        second = mixed(first ^ episode)
+        words = np.array([first, second, mixed(second ^ purpose), 1], np.uint64)
+        self._bits = np.random.SFC64(0)
+        self._bits.state = {"bit_generator": "SFC64", "state": {"state": words}, "has_uint32": 0, "uinteger": 0}
+        self._bits.random_raw(12)
+
+    def uniform(self) -> float:
+        """53 of the next word's bits, in [0, 1)."""
+        return (int(self._bits.random_raw()) >> 11) / 2**53
+
+    def normal(self) -> float:
+        """Marsaglia's polar method, its second number unused."""
+        point = complex(1, 1)
+        while not 0 < abs(point) < 1:
+            point = complex(2 * self.uniform() - 1, 2 * self.uniform() - 1)
+        return point.real / abs(point) * math.sqrt(-4 * math.log(abs(point)))
+
+    def gamma(self, shape: float) -> float:
+        """Marsaglia and Tsang (2000); below shape 1, boosted by U^(1/shape)."""
+        if shape < 1:
+            boost = math.pow(1 - self.uniform(), 1 / shape)
+            return boost * self.gamma(shape + 1)
+        d = shape - 1 / 3
+        while True:
+            x = self.normal()
+            v = max(0.0, 1 + x / (3 * math.sqrt(d))) ** 3
+            if v > 0 and math.log(1 - self.uniform()) < x**2 / 2 + d * (1 - v + math.log(v)):
+                return d * v
 
 
 def pessimism(k: int, num_states: int, num_actions: int, horizon: int, k_epsilon: float) -> float:
@@ -39,9 +63,9 @@ def pessimism(k: int, num_states: int, num_actions: int, horizon: int, k_epsilon
     return k_epsilon * math.sqrt(horizon**3 * num_states**2 * num_actions) * (log + 1) / math.sqrt(k * log)
 
 
-def sampled_kernel(generator: np.random.Generator, alpha: Floats) -> Floats:
+def sampled_kernel(stream: Stream, alpha: Floats) -> Floats:
     """Normalised gamma draws, one row after the other; `alpha` is 0 outside the support."""
-    gammas = generator.standard_gamma(alpha)
+    gammas = np.array([stream.gamma(weight) if weight > 0 else 0.0 for weight in alpha.flat]).reshape(alpha.shape)
     totals = gammas.sum(axis=-1, keepdims=True)
     return gammas / np.where(totals > 0, totals, 1.0)
 
@@ -89,14 +113,20 @@ class PlainRun:
 
     def advance(self, episodes: int) -> None:
         for _ in range(episodes):
-            self.episode += 1
-            self._play(self._plan())
+            self.step()
+
+    def step(self) -> NDArray[np.int64]:
+        """Plan and play the next episode; return its policy."""
+        self.episode += 1
+        policy = self._plan()
+        self._play(policy)
+        return policy
 
     def _plan(self) -> NDArray[np.int64]:
         spec, k = self.spec, self.episode
         epsilon_k = pessimism(k, spec.num_states, spec.num_actions, spec.horizon, self.k_epsilon)
         eta_k = (spec.cost_budgets - spec.satisfiable_costs) * spec.horizon * math.sqrt(k)
-        p_k = sampled_kernel(stream(self.seed, k, 0), spec.dirichlet_prior + self.counts)
+        p_k = sampled_kernel(Stream(self.seed, k, 0), spec.dirichlet_prior + self.counts)
         reward, costs = spec.signals[0], spec.signals[1:]
         objective = reward - np.tensordot(self.dual / eta_k, costs, axes=1)
         policy = backward_induction(p_k, objective, spec.available_actions, spec.horizon)
@@ -109,11 +139,11 @@ class PlainRun:
         self.objective_regret += self.best_reward - float(spec.initial_distribution @ policy_value(p, spec.signals[0], policy))
         true = [spec.initial_distribution @ policy_value(p, cost, policy) for cost in spec.signals[1:]]
         self.constraint_regret += np.array(true) - spec.cost_budgets
-        generator = stream(self.environment_seed, self.episode, 1)
-        state = _pick(spec.initial_distribution, generator.random())
+        stream = Stream(self.environment_seed, self.episode, 1)
+        state = _pick(spec.initial_distribution, stream.uniform())
         for h in range(spec.horizon):
             action = policy[h, state]
-            next_state = _pick(p[h % len(p), state, action], generator.random())
+            next_state = _pick(p[h % len(p), state, action], stream.uniform())
             self.counts[h % len(self.counts), state, action, next_state] += 1
             state = next_state
 

@@ -8,4 +8,4 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 NextStates = NDArray[np.int32]  # [0|1|H, S, A, W], see `problem.support`
 Policy = NDArray[np.int32]  # [H, S]
-Words = NDArray[np.uint64]  # [4], see `posterior.sfc64`
+Words = NDArray[np.uint64]  # [4], see `posterior.streams`

@@ -11,12 +11,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from safe_psrl.arrays import Floats, Policy
+from safe_psrl.arrays import Counts, Floats, Policy
 from safe_psrl.errors import TransitionError
-from safe_psrl.methods.adaptive import decide_adaptive_episode, decide_adaptive_with_several
-from safe_psrl.methods.episode import Decided, Problem, decide_episode, problem_of
+from safe_psrl.methods.adaptive import begin_adaptive_episode, begin_adaptive_with_several
+from safe_psrl.methods.episode import Draft, Problem, begin_episode, empty_draft, problem_of
 from safe_psrl.posterior.streams import MAX_SEED
 from safe_psrl.problem.checks import checked_integer, sealed
 from safe_psrl.problem.options import SafePsrlOptions
@@ -40,9 +39,9 @@ class AgentState:
 
     episode: int  # started so far; the next one is episode + 1
     dual_variables: Floats  # [M], lambda_{episode + 1}
-    transition_counts: NDArray[np.int64]  # [L, S, A, W], without `pending`
+    transition_counts: Counts  # [L, S, A, W], without `pending`
     signal_sums: Floats  # [1+M, 1|H, S, A]
-    visits: NDArray[np.int64]  # [1|H, S, A]
+    visits: Counts  # [1|H, S, A]
     pending: tuple[Transition, ...] = ()
 
     def __post_init__(self) -> None:
@@ -106,33 +105,32 @@ class SafePsrl:
 
     def plan(self, state: AgentState) -> Plan:
         """What that episode will play, of a state that is settled."""
-        k = state.episode + 1
-        policy, probabilities, reward, numbers, draws, satisfied = self._decide(state, k)
-        costs, pessimism, dual_scale, dual_next = sealed(numbers)
+        k, draft = state.episode + 1, empty_draft(self.spec, randomised=self.options.is_adaptive)
+        draws, satisfied = self._begin(state, k, draft)
         return Plan(
             episode=k,
-            policy=sealed(policy),
-            probabilities=sealed(probabilities) if self.options.is_adaptive else None,
-            predicted_reward=reward,
-            predicted_costs=costs,
-            pessimism=pessimism,
-            dual_scale=dual_scale,
+            policy=sealed(draft.policy),
+            probabilities=sealed(draft.probabilities) if self.options.is_adaptive else None,
+            predicted_reward=float(self.spec.initial_distribution @ draft.values[0]),
+            predicted_costs=sealed(draft.predicted_costs),
+            pessimism=sealed(draft.pessimism),
+            dual_scale=sealed(draft.dual_scale),
             dual_variables=state.dual_variables,
-            next_dual_variables=dual_next,
+            next_dual_variables=sealed(draft.dual_next),
             kernel_draws=draws,
             kernel_satisfiable=satisfied,
         )
 
-    def _decide(self, state: AgentState, k: int) -> Decided:
-        spec, counts, p = self.spec, state.transition_counts, np.empty(self.problem.prior.shape)
+    def _begin(self, state: AgentState, k: int, draft: Draft) -> tuple[int, bool]:
+        spec, counts = self.spec, state.transition_counts
         signals = estimated_signals(spec, state.signal_sums, state.visits)
         if not self.options.is_adaptive:
-            return decide_episode(self.problem, signals, self.seed, k, counts, state.dual_variables, p)
+            return begin_episode(self.problem, signals, self.seed, k, counts, state.dual_variables, draft)
         if spec.num_constraints == 1:
             seen = state.visits if spec.learned_signals[1] else state.visits[:0]
-            return decide_adaptive_episode(self.problem, signals, seen, self.seed, k, counts, p)
+            return begin_adaptive_episode(self.problem, signals, seen, self.seed, k, counts, draft)
         estimated = spec.with_signals(signals) if spec.learns_signals else spec
-        return decide_adaptive_with_several(self.problem, estimated, state.visits, self.seed, k, counts, p)
+        return begin_adaptive_with_several(self.problem, estimated, state.visits, self.seed, k, counts, draft)
 
     def observe(self, state: AgentState, transition: Transition) -> AgentState:
         """The posterior after one more transition (eq. (7)). Raises `TransitionError` and changes nothing if impossible."""
@@ -179,7 +177,7 @@ def settle(spec: CmdpSpec, state: AgentState) -> AgentState:
     return AgentState(state.episode, state.dual_variables, counts, sums, visits)
 
 
-def estimated_signals(spec: CmdpSpec, sums: Floats, visits: NDArray[np.int64]) -> Floats:
+def estimated_signals(spec: CmdpSpec, sums: Floats, visits: Counts) -> Floats:
     """[1+M, 1|H, S, A]: known signals as given; learned ones by their mean where visited, by the guess elsewhere."""
     if not spec.learns_signals:
         return spec.signals

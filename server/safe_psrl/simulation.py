@@ -4,22 +4,20 @@ A run is the same sequence of `begin_episode` and observations as `SafePsrl` mak
 them is compiled too. It advances in pieces, so that its caller can show progress and stop between them.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from safe_psrl.arrays import Floats, NextStates, Policy, Words
+from safe_psrl.arrays import Counts, Floats, Mask, NextStates, Policy, Words
 from safe_psrl.compiled import compiled
 from safe_psrl.learner import AgentState, SafePsrl, blank_state
 from safe_psrl.methods.adaptive import begin_adaptive_episode
 from safe_psrl.methods.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
 from safe_psrl.planning.evaluation import dot, evaluate_policy, evaluate_randomised
 from safe_psrl.planning.optimum import checked_kernel, exact_optimum
-from safe_psrl.posterior.sfc64 import uniform
-from safe_psrl.posterior.streams import ENVIRONMENT, MAX_SEED, stream_of
-from safe_psrl.problem.checks import checked_integer
+from safe_psrl.posterior.streams import ENVIRONMENT, MAX_SEED, stream_of, uniform
+from safe_psrl.problem.checks import checked_integer, sealed
 from safe_psrl.problem.spec import CmdpSpec
 
 
@@ -42,18 +40,18 @@ class Ledger(NamedTuple):
     objective_regret: Floats  # [1]
     constraint_regret: Floats  # [M]
     constraint_regret_max: Floats  # [M], the greatest that it ever was, not below 0
-    violating_episodes: NDArray[np.int64]  # [1], episodes whose true expected cost exceeded a budget
+    violating_episodes: Counts  # [1], episodes whose true expected cost exceeded a budget
 
 
 class Memory(NamedTuple):
     """The learner's state in place. `AgentState` is its immutable form."""
 
     dual: Floats  # [M]
-    counts: NDArray[np.int64]  # [L, S, A, W]
+    counts: Counts  # [L, S, A, W]
     sums: Floats  # [1+M, 1|H, S, A], no rows unless a signal is learned
-    visits: NDArray[np.int64]  # [1|H, S, A]
+    visits: Counts  # [1|H, S, A]
     estimates: Floats  # [1+M, 1|H, S, A], the signals as the learner sees them
-    learned: NDArray[np.bool_]  # [1+M]
+    learned: Mask  # [1+M]
 
 
 def world_of(truth: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False) -> World:
@@ -110,8 +108,11 @@ class SimulatedRun:
         self.world = world_of(truth, transitions, noisy=noisy)
         self.ledger = empty_ledger(spec)
         self._memory = fresh_memory(spec)
-        self._learner = learner
-        self._draft = empty_draft(learner.problem, np.empty(learner.problem.prior.shape), learner.options.is_adaptive)
+        # Read-only views have the types of the learner's state: kernels that both call are compiled once.
+        views = {name: sealed(table.view()) for name, table in self._memory._asdict().items()}
+        self._seen = self._memory._replace(**views)
+        self.learner = learner
+        self.draft = empty_draft(spec, randomised=learner.options.is_adaptive)
         self._environment_seed = checked_integer("environment_seed", environment_seed, 0, MAX_SEED)
 
     @property
@@ -130,50 +131,46 @@ class SimulatedRun:
         """Every array that an episode changes, by name: with `episode`, all that is needed to go on elsewhere."""
         memory = self._memory._asdict()
         del memory["learned"]
-        return {**memory, **self.ledger._asdict(), "last_pessimism": self._draft.pessimism}
+        return {**memory, **self.ledger._asdict(), "last_pessimism": self.draft.pessimism}
 
     @property
     def pessimism(self) -> Floats:
         """[M]: of the last episode."""
-        return self._draft.pessimism.copy()
+        return self.draft.pessimism.copy()
 
     def advance(self, episodes: int) -> None:
         """Play that many more episodes."""
         checked_integer("episodes", episodes, 0)
-        if not self._learner.options.is_adaptive:
-            self._advance(run_episodes, episodes)
-        elif self._learner.spec.num_constraints == 1:
-            self._advance(run_adaptive_episodes, episodes)
-        else:
+        if self.learner.options.is_adaptive and self.learner.spec.num_constraints > 1:
             for _ in range(episodes):
-                self._step_learner()
-
-    def _advance(self, run: Callable[..., None], episodes: int) -> None:
-        run(
-            self._learner.problem,
+                self._advance_by_learner()
+            return
+        run_episodes(
+            self.learner.problem,
             self.world,
             self._memory,
+            self._seen,
             self.ledger,
-            self._draft,
-            self._learner.seed,
+            self.draft,
+            self.learner.seed,
             self._environment_seed,
             self.episode + 1,
             self.episode + episodes,
         )
         self.episode += episodes
 
-    def _step_learner(self) -> None:
+    def _advance_by_learner(self) -> None:
         """One episode planned by the learner itself: several constraints need linear programs, which cannot be compiled."""
-        _, plan = self._learner.start_episode(self.state)
-        values = np.empty((1 + self._learner.spec.num_constraints, self._learner.spec.num_states))
+        _, plan = self.learner.start_episode(self.state)
+        values = np.empty((1 + self.learner.spec.num_constraints, self.learner.spec.num_states))
         assert plan.probabilities is not None  # noqa: S101  # an adaptive plan is randomised
         evaluate_randomised(self.world.p, self.world.next_states, self.world.signals, plan.probabilities, values)
-        enter(self.ledger, self._learner.problem, values, self.world.best_reward)
-        self._draft.pessimism[:] = plan.pessimism
+        enter(self.ledger, self.learner.problem, values, self.world.best_reward)
+        self.draft.pessimism[:] = plan.pessimism
         self.episode += 1
         stream = stream_of(self._environment_seed, self.episode, ENVIRONMENT)
         play_episode(stream, self.world, plan.policy, self._memory)
-        if self._learner.spec.learns_signals:
+        if self.learner.spec.learns_signals:
             estimate(self._memory)
 
 
@@ -182,6 +179,7 @@ def run_episodes(
     problem: Problem,
     world: World,
     memory: Memory,
+    seen: Memory,
     ledger: Ledger,
     draft: Draft,
     seed: int,
@@ -189,35 +187,18 @@ def run_episodes(
     first: int,
     last: int,
 ) -> None:
+    """Play episodes `first` to `last`; `seen` is `memory` read-only."""
+    adaptive = draft.probabilities.shape[0] > 0
     values = np.empty_like(draft.values)
+    cost_visits = seen.visits if seen.learned[1] else seen.visits[:0]
     for k in range(first, last + 1):
-        begin_episode(problem, memory.estimates, seed, k, memory.counts, memory.dual, draft)
-        memory.dual[:] = draft.dual_next
-        evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
-        enter(ledger, problem, values, world.best_reward)
-        play_episode(stream_of(environment_seed, k, ENVIRONMENT), world, draft.policy, memory)
-        if memory.visits.shape[0] > 0:
-            estimate(memory)
-
-
-@compiled
-def run_adaptive_episodes(
-    problem: Problem,
-    world: World,
-    memory: Memory,
-    ledger: Ledger,
-    draft: Draft,
-    seed: int,
-    environment_seed: int,
-    first: int,
-    last: int,
-) -> None:
-    """The same with adaptive pessimism, for one constraint."""
-    values = np.empty_like(draft.values)
-    cost_visits = memory.visits if memory.learned[1] else memory.visits[:0]
-    for k in range(first, last + 1):
-        begin_adaptive_episode(problem, memory.estimates, cost_visits, seed, k, memory.counts, draft)
-        evaluate_randomised(world.p, world.next_states, world.signals, draft.probabilities, values)
+        if adaptive:
+            begin_adaptive_episode(problem, seen.estimates, cost_visits, seed, k, seen.counts, draft)
+            evaluate_randomised(world.p, world.next_states, world.signals, draft.probabilities, values)
+        else:
+            begin_episode(problem, seen.estimates, seed, k, seen.counts, seen.dual, draft)
+            evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
+            memory.dual[:] = draft.dual_next
         enter(ledger, problem, values, world.best_reward)
         play_episode(stream_of(environment_seed, k, ENVIRONMENT), world, draft.policy, memory)
         if memory.visits.shape[0] > 0:

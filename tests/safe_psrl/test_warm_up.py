@@ -45,7 +45,7 @@ def play(spec: CmdpSpec, kernel: np.ndarray) -> None:
 @pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy"])
 def test_presets_compile_nothing_more(warm: dict[str, int], name: str) -> None:
     """The first episode of another preset finds every kernel ready, masks or not."""
-    assert warm["safe_psrl.methods.episode.decide_episode"] > 0
+    assert warm["safe_psrl.methods.episode.begin_episode"] > 0
     play(preset(name), KERNELS[name]())
     assert signatures() == warm
 

@@ -39,12 +39,12 @@ class Comparison:
         started = wire.start("a", state, with_policy=True)
         play(wire, self.environment, state, started)
         self.run.advance(1)
-        policy = np.array(started.policy.actions, np.int32).reshape(self.run._draft.policy.shape)
+        policy = np.array(started.policy.actions, np.int32).reshape(self.run.draft.policy.shape)
         assert started.episode == number == self.run.episode
-        assert np.array_equal(policy, self.run._draft.policy)
+        assert np.array_equal(policy, self.run.draft.policy)
         assert list(started.dual_variables) == self.run.dual_variables.tolist()
         evaluate_policy(self.run.world.p, self.run.world.next_states, self.run.world.signals, policy, self._values)
-        enter(self.ledger, self.run._learner.problem, self._values, self.run.world.best_reward)
+        enter(self.ledger, self.run.learner.problem, self._values, self.run.world.best_reward)
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(self.ledger, self.run.ledger, strict=True))
 
     def finish(self, wire: Any) -> None:

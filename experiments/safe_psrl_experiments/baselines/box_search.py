@@ -2,7 +2,7 @@
 
 Its variables are the policy and, for each pair, a kernel row within a box `low <= p <= high`. For a fixed multiplier both are
 chosen by backward induction: the best row gives its free mass to the next states of highest value first. The multiplier is
-then searched as for a known kernel (`safe_psrl.optimum`); the optimum is a mixture of two such plans, by occupancy.
+then searched as for a known kernel (`safe_psrl.planning.optimum`); the optimum is a mixture of two such plans, by occupancy.
 """
 
 import numpy as np

@@ -36,14 +36,7 @@ class CmdpPsrlRun(BaselineRun):
 
 @compiled
 def run(
-    problem: Problem,
-    world: World,
-    prior: Floats,
-    counts: Counts,
-    ledger: Ledger,
-    seed: int,
-    first: int,
-    last: int,
+    problem: Problem, world: World, prior: Floats, counts: Counts, ledger: Ledger, seed: int, first: int, last: int
 ) -> None:
     horizon, (num_states, num_actions) = world.horizon, problem.available.shape
     p, values = np.empty(prior.shape), np.empty((2, num_states))

@@ -87,15 +87,7 @@ def update_box(box: Box, counts: Counts, world: World, manner: Manner, s: int, a
 
 @compiled
 def run(
-    problem: Problem,
-    world: World,
-    counts: Counts,
-    box: Box,
-    manner: Manner,
-    ledger: Ledger,
-    seed: int,
-    first: int,
-    last: int,
+    problem: Problem, world: World, counts: Counts, box: Box, manner: Manner, ledger: Ledger, seed: int, first: int, last: int
 ) -> None:
     horizon, (num_states, num_actions) = world.horizon, problem.available.shape
     values, policy = np.empty((2, num_states)), np.empty((horizon, num_states, num_actions))

@@ -15,8 +15,7 @@ from safe_psrl.methods.episode import Problem
 from safe_psrl.methods.schedule import dual_scale_at, dual_update
 from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.planning.evaluation import dot, evaluate_policy
-from safe_psrl.posterior.sfc64 import uniform
-from safe_psrl.posterior.streams import ENVIRONMENT, stream_of
+from safe_psrl.posterior.streams import ENVIRONMENT, stream_of, uniform
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, World, enter, pick
 from safe_psrl_experiments.baselines.confidence import Counts, no_counts, record_path

@@ -10,7 +10,7 @@ from safe_psrl.compiled import compiled
 from safe_psrl.errors import SpecError
 from safe_psrl.methods.episode import Problem, problem_of
 from safe_psrl.planning.optimum import exact_optimum
-from safe_psrl.posterior.sfc64 import uniform
+from safe_psrl.posterior.streams import uniform
 from safe_psrl.problem.options import SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, World, empty_ledger, pick, world_of
@@ -68,11 +68,7 @@ def require_stationary(name: str, spec: CmdpSpec) -> None:
 
 @compiled
 def play_randomised(
-    stream: Words,
-    world: World,
-    probabilities: Floats,
-    states: NDArray[np.int64],
-    actions: NDArray[np.int64],
+    stream: Words, world: World, probabilities: Floats, states: NDArray[np.int64], actions: NDArray[np.int64]
 ) -> None:
     """Play a randomised policy [H, S, A] on the true kernel; write the path."""
     states[0] = pick(world.cumulative_initial, uniform(stream))

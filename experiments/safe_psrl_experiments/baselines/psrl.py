@@ -21,7 +21,7 @@ class PsrlRun(BaselineRun):
     def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int) -> None:
         super().__init__("psrl", spec, transitions, seed)
         self._memory = fresh_memory(spec)
-        self._draft = empty_draft(self.problem, np.empty(self.problem.prior.shape), False)
+        self._draft = empty_draft(spec, randomised=False)
         self._tables |= {"counts": self._memory.counts}
 
     def advance(self, episodes: int) -> None:
@@ -30,16 +30,7 @@ class PsrlRun(BaselineRun):
 
 
 @compiled
-def run(
-    problem: Problem,
-    world: World,
-    memory: Memory,
-    ledger: Ledger,
-    draft: Draft,
-    seed: int,
-    first: int,
-    last: int,
-) -> None:
+def run(problem: Problem, world: World, memory: Memory, ledger: Ledger, draft: Draft, seed: int, first: int, last: int) -> None:
     values = np.empty_like(draft.values)
     weights = np.array([1.0, 0.0])
     for k in range(first, last + 1):

@@ -56,7 +56,7 @@ def bench_growth(rounds: int = 15, report: Callable[[str], None] = lambda _: Non
 def _over_all(num_states: int, rounds: int) -> list[Result]:
     learner = SafePsrl(_problem(num_states, None))
     spec, state = learner.spec, _played(learner)
-    settled, draft = settle(spec, state), empty_draft(learner.problem, np.empty(spec.dirichlet_prior.shape), False)
+    settled, draft = settle(spec, state), empty_draft(spec, randomised=False)
     duals, counts = settled.dual_variables, settled.transition_counts
     generator = np.random.Generator(np.random.SFC64(1))
     alpha = spec.dirichlet_prior + counts

@@ -86,12 +86,5 @@ def _solve_by_highs(run: OptimisticRun) -> None:
     """The program of the run's next episode."""
     box, problem = run.box, run.problem
     solve_extended_lp(
-        box.low,
-        box.high,
-        box.reward,
-        box.cost,
-        problem.available,
-        problem.initial,
-        float(problem.tau[0]),
-        run.world.horizon,
+        box.low, box.high, box.reward, box.cost, problem.available, problem.initial, float(problem.tau[0]), run.world.horizon
     )

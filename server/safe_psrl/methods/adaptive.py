@@ -10,17 +10,13 @@ At the start of an episode, on the sampled kernel p_k:
 It needs no state but the counts. The theorem's guarantee is for the paper's schedule, not for this.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
-from safe_psrl.arrays import Floats, Policy
+from safe_psrl.arrays import Counts, Floats, Policy
 from safe_psrl.compiled import compiled
-from safe_psrl.methods.episode import Decided, Draft, Problem, decided, draw_satisfiable_kernel, empty_draft
+from safe_psrl.methods.episode import Draft, Problem, draw_satisfiable_kernel
 from safe_psrl.methods.schedule import dual_scale_at
 from safe_psrl.planning.evaluation import dot, evaluate_randomised
 from safe_psrl.planning.optimum import policy_from_occupancy, solve_cmdp
-from safe_psrl.posterior.sfc64 import uniform
-from safe_psrl.posterior.streams import ACTIONS, stream_of
+from safe_psrl.posterior.streams import ACTIONS, stream_of, uniform
 from safe_psrl.posterior.uncertainty import cost_deviation, smoothed_mean
 from safe_psrl.problem.spec import CmdpSpec
 
@@ -28,30 +24,8 @@ LARGEST_SHARE = 0.9  # of the budget, that pessimism may take
 
 
 @compiled
-def decide_adaptive_episode(
-    problem: Problem,
-    signals: Floats,
-    cost_visits: NDArray[np.int64],
-    seed: int,
-    k: int,
-    counts: NDArray[np.int64],
-    p: Floats,
-) -> Decided:
-    """`decide_episode` with adaptive pessimism, for one constraint."""
-    draft = empty_draft(problem, p, True)
-    draws, satisfied = begin_adaptive_episode(problem, signals, cost_visits, seed, k, counts, draft)
-    return decided(problem, draft, draws, satisfied)
-
-
-@compiled
 def begin_adaptive_episode(
-    problem: Problem,
-    signals: Floats,
-    cost_visits: NDArray[np.int64],
-    seed: int,
-    k: int,
-    counts: NDArray[np.int64],
-    draft: Draft,
+    problem: Problem, signals: Floats, cost_visits: Counts, seed: int, k: int, counts: Counts, draft: Draft
 ) -> tuple[int, bool]:
     """Write the plan of episode `k` for one constraint; return the kernels drawn, and whether the last satisfies c0.
 
@@ -60,8 +34,7 @@ def begin_adaptive_episode(
     tau = problem.tau[0]
     draws, satisfied = draw_satisfiable_kernel(problem, signals, seed, k, counts, draft)
     solve_cmdp(draft.p, problem.next_states, signals, problem.available, problem.initial, tau, draft.probabilities)
-    mean, weight = np.empty(problem.prior.shape), np.empty(problem.prior.shape[:3])
-    smoothed_mean(problem.prior, counts, problem.confidence**2, mean, weight)
+    mean, weight = smoothed_mean(problem.prior, counts, problem.confidence**2)
     sigma = cost_deviation(mean, problem.next_states, weight, signals[1], draft.probabilities, problem.initial, cost_visits)
     draft.pessimism[0] = min(problem.confidence * sigma, LARGEST_SHARE * tau)
     tightened = tau - draft.pessimism[0]
@@ -71,13 +44,7 @@ def begin_adaptive_episode(
 
 
 @compiled
-def finish_draft(
-    problem: Problem,
-    signals: Floats,
-    seed: int,
-    k: int,
-    draft: Draft,
-) -> None:
+def finish_draft(problem: Problem, signals: Floats, seed: int, k: int, draft: Draft) -> None:
     """Once the probabilities are there: their values under the sample, and the actions that this episode will play.
 
     One uniform number a step decides it for every state. A step comes once an episode, so this is the randomised policy;
@@ -106,22 +73,15 @@ def realise_step(probabilities: Floats, policy: Policy, h: int, share: float) ->
                     break
 
 
-def decide_adaptive_with_several(
-    problem: Problem,
-    spec: CmdpSpec,
-    visits: NDArray[np.int64],
-    seed: int,
-    k: int,
-    counts: NDArray[np.int64],
-    p: Floats,
-) -> Decided:
+def begin_adaptive_with_several(
+    problem: Problem, spec: CmdpSpec, visits: Counts, seed: int, k: int, counts: Counts, draft: Draft
+) -> tuple[int, bool]:
     """The same for several constraints, by linear programs. `spec` has the signals as they are estimated now."""
     from safe_psrl.planning.linear_program import safest_occupancy  # noqa: PLC0415  # scipy's optimisers load slowly
 
-    signals, tau, draft = spec.signals, spec.cost_budgets, empty_draft(problem, p, True)
+    signals, tau = spec.signals, spec.cost_budgets
     draws, satisfied = draw_satisfiable_kernel(problem, signals, seed, k, counts, draft)
-    mean, weight = np.empty(problem.prior.shape), np.empty(problem.prior.shape[:3])
-    smoothed_mean(problem.prior, counts, problem.confidence**2, mean, weight)
+    mean, weight = smoothed_mean(problem.prior, counts, problem.confidence**2)
 
     def plan(budgets: Floats) -> None:
         draft.probabilities[:] = safest_occupancy(spec, draft.p, budgets)
@@ -134,4 +94,4 @@ def decide_adaptive_with_several(
         draft.pessimism[i] = min(problem.confidence * sigma, LARGEST_SHARE * tau[i])
     plan(tau - draft.pessimism)
     finish_draft(problem, signals, seed, k, draft)
-    return decided(problem, draft, draws, satisfied)
+    return draws, satisfied

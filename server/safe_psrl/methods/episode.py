@@ -1,17 +1,16 @@
 """The start of an episode as one compiled act: pessimism, dual scale, sample, plan, dual update (paper, algorithm 1).
 
-It needs the counts and nothing of the data to come, so the learner and whole simulated runs share it, to the bit.
+It needs the counts and nothing of the data to come, so the learner and simulated runs share it, to the bit.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from safe_psrl.arrays import Floats, NextStates, Policy
+from safe_psrl.arrays import Counts, Floats, Mask, NextStates, Policy
 from safe_psrl.compiled import compiled
 from safe_psrl.methods.schedule import dual_scale_at, dual_update, pessimism_at, pessimism_ceiling
-from safe_psrl.planning.backward_induction import plan_policy
+from safe_psrl.planning.backward_induction import least_certain_cost, plan_policy
 from safe_psrl.planning.evaluation import dot
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
@@ -27,10 +26,9 @@ class Problem(NamedTuple):
     initial: Floats  # [S]
     tau: Floats  # [M]
     c0: Floats  # [M]
-    available: NDArray[np.bool_]  # [S, A]
+    available: Mask  # [S, A]
     prior: Floats  # [L, S, A, W]
     next_states: NextStates  # [0|1|H, S, A, W]
-    horizon: int
     k_epsilon: float
     cap_pessimism: bool
     confidence: float
@@ -41,19 +39,13 @@ class Draft(NamedTuple):
     """Where `begin_episode` writes what it decides."""
 
     p: Floats  # [L, S, A, W], p_k
-    policy: Policy  # [H, S], pi_k; of a randomised plan, the actions that this episode will play
+    policy: Policy  # [H, S], pi_k; for a randomised plan, the actions that this episode plays
     probabilities: Floats  # [H, S, A] of a randomised plan; else no rows
     values: Floats  # [1+M, S], of pi_k under p_k
-    numbers: Floats  # [4, M], the rows that follow
     predicted_costs: Floats  # [M], of pi_k under p_k
     pessimism: Floats  # [M], epsilon_k
     dual_scale: Floats  # [M], eta_k
     dual_next: Floats  # [M], lambda_{k+1}
-
-
-# What a plan keeps of a draft: policy, probabilities, predicted reward, `numbers`, how many kernels were drawn, and whether the
-# last satisfies c0. Each table that goes into compiled code or comes out of it takes time that small problems feel.
-Decided = tuple[Policy, Floats, float, Floats, int, bool]
 
 
 def problem_of(spec: CmdpSpec, options: SafePsrlOptions) -> Problem:
@@ -64,7 +56,6 @@ def problem_of(spec: CmdpSpec, options: SafePsrlOptions) -> Problem:
         available=spec.available_actions,
         prior=spec.dirichlet_prior,
         next_states=spec.next_states,
-        horizon=spec.horizon,
         k_epsilon=options.pessimism_coefficient,
         cap_pessimism=options.cap_pessimism,
         confidence=options.confidence,
@@ -75,85 +66,38 @@ def problem_of(spec: CmdpSpec, options: SafePsrlOptions) -> Problem:
 def assumption_is_certain(spec: CmdpSpec) -> bool:
     """Whether every kernel on the support has a policy of cost c0 or less, so that no draw need be checked.
 
-    Found by planning for the least cost against the worst next state. Learned costs cannot be checked: their draws are
-    taken as they come.
+    Learned costs cannot be checked: every draw is accepted.
     """
     if spec.learned_signals[1:].any():
         return True
-    ahead = np.empty(spec.num_states)
-    for cost, c0 in zip(spec.signals[1:], spec.satisfiable_costs, strict=True):
-        plan_for_the_worst(spec.dirichlet_prior, spec.next_states, cost, spec.available_actions, spec.horizon, ahead)
-        if spec.initial_distribution @ ahead > c0:
-            return False
-    return True
+    known = (spec.available_actions, spec.horizon, spec.initial_distribution)
+    return all(
+        least_certain_cost(spec.dirichlet_prior, spec.next_states, cost, *known) <= c0
+        for cost, c0 in zip(spec.signals[1:], spec.satisfiable_costs, strict=True)
+    )
 
 
-@compiled
-def plan_for_the_worst(
-    prior: Floats, next_states: NextStates, cost: Floats, available: NDArray[np.bool_], horizon: int, ahead: Floats
-) -> None:
-    """Write the least cost [S] that is sure to be kept, whichever possible next states come; `cost` is [1|H, S, A]."""
-    num_states, num_actions, width = prior.shape[1:]
-    ahead[:] = 0.0
-    ahead_next = np.empty(num_states)
-    for h in range(horizon - 1, -1, -1):
-        step_prior, step_cost = h if prior.shape[0] > 1 else 0, h if cost.shape[0] > 1 else 0
-        step_states = h if next_states.shape[0] > 1 else 0
-        ahead_next[:] = ahead
-        for s in range(num_states):
-            least = np.inf
-            for a in range(num_actions):
-                worst = 0.0
-                for j in range(width):
-                    if available[s, a] and prior[step_prior, s, a, j] > 0.0:
-                        t = j if next_states.shape[0] == 0 else next_states[step_states, s, a, j]
-                        worst = max(worst, ahead_next[t])
-                if available[s, a]:
-                    least = min(least, cost[step_cost, s, a] + worst)
-            ahead[s] = least
-
-
-@compiled
-def empty_draft(problem: Problem, p: Floats, randomised: bool) -> Draft:
-    """A draft on `p`, which is handed in because it is large: numpy asks for large pages where compiled code does not."""
-    horizon, (num_states, num_actions) = problem.horizon, problem.available.shape
-    policy = np.empty((horizon, num_states), np.int32)
-    probabilities = np.empty((horizon if randomised else 0, num_states, num_actions))
-    values, numbers = np.empty((1 + problem.tau.size, num_states)), np.empty((4, problem.tau.size))
-    return Draft(p, policy, probabilities, values, numbers, numbers[0], numbers[1], numbers[2], numbers[3])
-
-
-@compiled
-def decided(problem: Problem, draft: Draft, draws: int, satisfied: bool) -> Decided:
-    """What a plan is made of."""
-    reward = dot(problem.initial, draft.values[0])
-    return draft.policy, draft.probabilities, reward, draft.numbers, draws, satisfied
-
-
-@compiled
-def decide_episode(
-    problem: Problem, signals: Floats, seed: int, k: int, counts: NDArray[np.int64], dual: Floats, p: Floats
-) -> Decided:
-    """The plan of episode `k`, on a kernel that is written into `p`."""
-    draft = empty_draft(problem, p, False)
-    draws, satisfied = begin_episode(problem, signals, seed, k, counts, dual, draft)
-    return decided(problem, draft, draws, satisfied)
+def empty_draft(spec: CmdpSpec, *, randomised: bool) -> Draft:
+    horizon, num_constraints, pair = spec.horizon, spec.num_constraints, spec.available_actions.shape
+    return Draft(
+        p=np.empty(spec.dirichlet_prior.shape),
+        policy=np.empty((horizon, spec.num_states), np.int32),
+        probabilities=np.empty((horizon if randomised else 0, *pair)),
+        values=np.empty((1 + num_constraints, spec.num_states)),
+        predicted_costs=np.zeros(num_constraints),
+        pessimism=np.zeros(num_constraints),
+        dual_scale=np.zeros(num_constraints),
+        dual_next=np.zeros(num_constraints),
+    )
 
 
 @compiled
 def begin_episode(
-    problem: Problem,
-    signals: Floats,
-    seed: int,
-    k: int,
-    counts: NDArray[np.int64],
-    dual: Floats,
-    draft: Draft,
+    problem: Problem, signals: Floats, seed: int, k: int, counts: Counts, dual: Floats, draft: Draft
 ) -> tuple[int, bool]:
     """Write the plan of episode `k` into `draft`; return the number of kernels drawn, and whether the last satisfies c0."""
     horizon, num_states = draft.policy.shape
-    weights = np.empty(signals.shape[0])
-    weights[0] = 1.0
+    weights = np.ones(signals.shape[0])
     epsilon_k = pessimism_at(k, num_states, problem.available.shape[1], horizon, problem.k_epsilon)
     for i in range(dual.size):
         tau, c0 = problem.tau[i], problem.c0[i]
@@ -170,12 +114,7 @@ def begin_episode(
 
 @compiled
 def draw_satisfiable_kernel(
-    problem: Problem,
-    signals: Floats,
-    seed: int,
-    k: int,
-    counts: NDArray[np.int64],
-    draft: Draft,
+    problem: Problem, signals: Floats, seed: int, k: int, counts: Counts, draft: Draft
 ) -> tuple[int, bool]:
     """Write p_k; return the number of kernels drawn, and whether the last satisfies c0."""
     stream, draws, satisfied = stream_of(seed, k, POSTERIOR), 0, False

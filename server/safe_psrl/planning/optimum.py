@@ -7,14 +7,14 @@ plans; with several, a linear program (`linear_program`).
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from safe_psrl.arrays import Floats, NextStates, Policy
+from safe_psrl.arrays import Floats, Mask, NextStates, Policy
 from safe_psrl.compiled import compiled
 from safe_psrl.errors import InfeasibleError
 from safe_psrl.planning.backward_induction import plan_policy
-from safe_psrl.planning.evaluation import dot, evaluate_randomised, occupancy
-from safe_psrl.problem.checks import checked_table, frozen, refuse_where
+from safe_psrl.planning.evaluation import as_probabilities, dot, evaluate_randomised, occupancy
+from safe_psrl.problem.checks import checked_table, refuse_where
 from safe_psrl.problem.spec import CmdpSpec
 
 FEASIBILITY_TOLERANCE = 1e-9
@@ -67,7 +67,7 @@ def checked_kernel(spec: CmdpSpec, transitions: ArrayLike) -> Floats:
     totals = table.sum(axis=-1)
     wrong = (abs(totals - 1) > FEASIBILITY_TOLERANCE) & spec.available_actions
     refuse_where("sum of transitions", totals, wrong, "must be 1")
-    return frozen(table.reshape(-1, *pair), np.float64)
+    return np.array(table.reshape(-1, *pair), order="C")
 
 
 def checked_budgets(spec: CmdpSpec, budgets: ArrayLike) -> Floats:
@@ -89,13 +89,7 @@ def _mixture(spec: CmdpSpec, p: Floats, budget: float) -> Floats:
 
 @compiled
 def solve_cmdp(
-    p: Floats,
-    next_states: NextStates,
-    signals: Floats,
-    available: NDArray[np.bool_],
-    initial: Floats,
-    budget: float,
-    probabilities: Floats,
+    p: Floats, next_states: NextStates, signals: Floats, available: Mask, initial: Floats, budget: float, probabilities: Floats
 ) -> tuple[bool, float]:
     """Write the optimal policy [H, S, A] for signal 0 with signal 1 within `budget`; of least cost if there is none.
 
@@ -104,15 +98,15 @@ def solve_cmdp(
     horizon, num_states, num_actions = probabilities.shape
     costly, cheap = np.empty((horizon, num_states), np.int32), np.empty((horizon, num_states), np.int32)
     share, cheap_cost = search_multiplier(p, next_states, signals, available, initial, budget, costly, cheap)
-    probabilities[:] = (1.0 - max(0.0, share)) * occupancy(p, next_states, cheap, initial, num_actions)
+    probabilities[:] = (1.0 - max(0.0, share)) * occupancy(p, next_states, as_probabilities(cheap, num_actions), initial)
     if share > 0.0:
-        probabilities += share * occupancy(p, next_states, costly, initial, num_actions)
+        probabilities += share * occupancy(p, next_states, as_probabilities(costly, num_actions), initial)
     policy_from_occupancy(probabilities, available)
     return share >= 0.0, cheap_cost
 
 
 @compiled
-def policy_from_occupancy(visits: Floats, available: NDArray[np.bool_]) -> None:
+def policy_from_occupancy(visits: Floats, available: Mask) -> None:
     """Turn an occupancy [H, S, A] into the policy that has it; where it never comes, even over the available actions."""
     horizon, num_states, num_actions = visits.shape
     for h in range(horizon):
@@ -133,7 +127,7 @@ def search_multiplier(
     p: Floats,
     next_states: NextStates,
     signals: Floats,
-    available: NDArray[np.bool_],
+    available: Mask,
     initial: Floats,
     budget: float,
     costly: Policy,

@@ -7,26 +7,26 @@ G(s,a,.) = sum_h occ_h(s,a) Vc_{h+1}(.) times the change, and the row's covarian
 
 with the occupancy and the cost-to-go of the policy under m: one pass forward, one backward.
 
-A row that was seen a few times has a small variance only because the rare was not seen yet. So rows are taken with some more
-observations, spread evenly over their support (as Agresti and Coull do for a proportion); w stays what it is.
+After a few observations a row has a small variance only because its rare next states were not seen yet. So m includes some
+more observations, spread evenly over the support (as Agresti and Coull do for a proportion); w does not.
 """
 
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from safe_psrl.arrays import Floats, NextStates
-from safe_psrl.compiled import compiled, inlined
-from safe_psrl.planning.evaluation import look_ahead, spread
+from safe_psrl.arrays import Counts, Floats, NextStates
+from safe_psrl.compiled import compiled, compiled_sum
+from safe_psrl.planning.evaluation import look_ahead, occupancy
 
 LARGEST_VARIANCE = 0.25  # of a signal in [0, 1]
 
 
 @compiled
-def smoothed_mean(prior: Floats, counts: NDArray[np.int64], smoothing: float, mean: Floats, weight: Floats) -> None:
-    """Write the mean rows [L, S, A, W], each with `smoothing` more observations, and their weights without [L, S, A]."""
+def smoothed_mean(prior: Floats, counts: Counts, smoothing: float) -> tuple[Floats, Floats]:
+    """The mean rows [L, S, A, W], each with `smoothing` more observations, and their weights without [L, S, A]."""
     steps, num_states, num_actions, width = prior.shape
+    mean, weight = np.zeros(prior.shape), np.zeros(prior.shape[:3])
     for h in range(steps):
         for s in range(num_states):
             for a in range(num_actions):
@@ -36,40 +36,10 @@ def smoothed_mean(prior: Floats, counts: NDArray[np.int64], smoothing: float, me
                     total += prior[h, s, a, t] + counts[h, s, a, t]
                 weight[h, s, a] = total
                 for t in range(width):
-                    even = smoothing / support if prior[h, s, a, t] > 0.0 else 0.0
-                    known = prior[h, s, a, t] + counts[h, s, a, t]
-                    mean[h, s, a, t] = (known + even) / (total + smoothing) if total > 0.0 else 0.0
-
-
-@compiled
-def costs_to_go(mean: Floats, next_states: NextStates, cost: Floats, probabilities: Floats, ahead: Floats) -> None:
-    """Write the policy's expected cost from each step on, [H+1, S]; `cost` is [1|H, S, A]."""
-    horizon, num_states, num_actions = probabilities.shape
-    ahead[horizon] = 0.0
-    for h in range(horizon - 1, -1, -1):
-        step_cost = h if cost.shape[0] > 1 else 0
-        for s in range(num_states):
-            total = 0.0
-            for a in range(num_actions):
-                if probabilities[h, s, a] > 0.0:
-                    onward = look_ahead(mean, next_states, h, s, a, ahead, h + 1)
-                    total += probabilities[h, s, a] * (cost[step_cost, s, a] + onward)
-            ahead[h, s] = total
-
-
-@compiled
-def randomised_occupancy(mean: Floats, next_states: NextStates, probabilities: Floats, initial: Floats, visits: Floats) -> None:
-    """Write the probability of (s, a) at each step, [H, S, A]."""
-    horizon, num_states, num_actions = probabilities.shape
-    reached = initial.copy()
-    for h in range(horizon):
-        reached_next = np.zeros(num_states)
-        for s in range(num_states):
-            for a in range(num_actions):
-                visits[h, s, a] = reached[s] * probabilities[h, s, a]
-                if visits[h, s, a] > 0.0:
-                    spread(mean, next_states, h, s, a, visits[h, s, a], reached_next)
-        reached = reached_next
+                    if prior[h, s, a, t] > 0.0:
+                        known = prior[h, s, a, t] + counts[h, s, a, t]
+                        mean[h, s, a, t] = (known + smoothing / support) / (total + smoothing)
+    return mean, weight
 
 
 @compiled
@@ -80,15 +50,30 @@ def cost_deviation(
     cost: Floats,
     probabilities: Floats,
     initial: Floats,
-    cost_visits: NDArray[np.int64],
+    cost_visits: Counts,
 ) -> float:
-    """sigma of the policy's expected cost. `cost_visits` [1|H, S, A] are what a learned cost was seen on; no rows if known."""
-    horizon, num_states, _ = probabilities.shape
-    ahead, visits = np.empty((horizon + 1, num_states)), np.empty(probabilities.shape)
-    costs_to_go(mean, next_states, cost, probabilities, ahead)
-    randomised_occupancy(mean, next_states, probabilities, initial, visits)
-    variance = kernel_variance(mean, next_states, weight, visits, ahead) + learned_cost_variance(visits, cost_visits)
-    return math.sqrt(variance)
+    """sigma of the policy's expected cost; `cost` is [1|H, S, A].
+
+    `cost_visits` [1|H, S, A] counts the observations behind a learned cost; it has no rows if the cost is known.
+    """
+    visits = occupancy(mean, next_states, probabilities, initial)
+    ahead = costs_to_go(mean, next_states, cost, probabilities)
+    return math.sqrt(kernel_variance(mean, next_states, weight, visits, ahead) + learned_cost_variance(visits, cost_visits))
+
+
+@compiled_sum
+def costs_to_go(mean: Floats, next_states: NextStates, cost: Floats, probabilities: Floats) -> Floats:
+    """[H+1, S]: the policy's expected cost from each step on."""
+    horizon, num_states, num_actions = probabilities.shape
+    ahead = np.zeros((horizon + 1, num_states))
+    for h in range(horizon - 1, -1, -1):
+        step_cost = h if cost.shape[0] > 1 else 0
+        for s in range(num_states):
+            for a in range(num_actions):
+                if probabilities[h, s, a] > 0.0:
+                    onward = look_ahead(mean, next_states, h, s, a, ahead, h + 1)
+                    ahead[h, s] += probabilities[h, s, a] * (cost[step_cost, s, a] + onward)
+    return ahead
 
 
 @compiled
@@ -101,39 +86,12 @@ def kernel_variance(mean: Floats, next_states: NextStates, weight: Floats, visit
         for s in range(num_states):
             for a in range(num_actions):
                 gain[:] = 0.0
-                reached = 0.0
                 for h in range(step, horizon if steps == 1 else step + 1):
-                    reached += visits[h, s, a]
-                    add_gain(next_states, h, s, a, visits[h, s, a], ahead, gain)
-                if reached > 0.0:
-                    variance += row_variance(mean[step, s, a], gain) / (weight[step, s, a] + 1.0)
-    return variance
-
-
-@inlined
-def add_gain(next_states: NextStates, h: int, s: int, a: int, visit: float, ahead: Floats, gain: Floats) -> None:
-    """One step's part of G(s,a,.), of the entries of its row."""
-    if next_states.shape[0] == 0:
-        for t in range(gain.size):
-            gain[t] += visit * ahead[h + 1, t]
-        return
-    step_states = h if next_states.shape[0] > 1 else 0
-    for j in range(gain.size):
-        gain[j] += visit * ahead[h + 1, next_states[step_states, s, a, j]]
-
-
-@compiled
-def learned_cost_variance(visits: Floats, cost_visits: NDArray[np.int64]) -> float:
-    """The part that comes from a learned cost: the variance of each mean, at most 1/4 over its observations + 1."""
-    steps, num_states, num_actions = cost_visits.shape
-    horizon, variance = visits.shape[0], 0.0
-    for step in range(steps):
-        for s in range(num_states):
-            for a in range(num_actions):
-                reached = 0.0
-                for h in range(step, horizon if steps == 1 else step + 1):
-                    reached += visits[h, s, a]
-                variance += reached * reached * LARGEST_VARIANCE / (cost_visits[step, s, a] + 1.0)
+                    step_states = h if next_states.shape[0] > 1 else 0
+                    for j in range(width):
+                        t = j if next_states.shape[0] == 0 else next_states[step_states, s, a, j]
+                        gain[j] += visits[h, s, a] * ahead[h + 1, t]
+                variance += row_variance(mean[step, s, a], gain) / (weight[step, s, a] + 1.0)
     return variance
 
 
@@ -146,3 +104,18 @@ def row_variance(row: Floats, values: Floats) -> float:
     for t in range(row.size):
         second += row[t] * (values[t] - first) * (values[t] - first)
     return second
+
+
+@compiled
+def learned_cost_variance(visits: Floats, cost_visits: Counts) -> float:
+    """The part that comes from a learned cost: the variance of each mean, at most 1/4 over its observations + 1."""
+    steps, num_states, num_actions = cost_visits.shape
+    horizon, variance = visits.shape[0], 0.0
+    for step in range(steps):
+        for s in range(num_states):
+            for a in range(num_actions):
+                reached = 0.0
+                for h in range(step, horizon if steps == 1 else step + 1):
+                    reached += visits[h, s, a]
+                variance += reached * reached * LARGEST_VARIANCE / (cost_visits[step, s, a] + 1.0)
+    return variance

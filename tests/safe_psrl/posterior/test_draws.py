@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from scipy import special, stats
 
 from safe_psrl import CmdpSpec, Constraint
-from safe_psrl.posterior.draws import draw_kernel, draw_tiny_row
+from safe_psrl.posterior.draws import draw_kernel, gamma_draw, log_gamma_draw
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
 
 LEAST_PRIOR, GREATEST_PRIOR = 1e-300, 2.0**53
@@ -59,16 +60,34 @@ def test_tiny_weights_give_finite_rows_of_the_right_mean(scale: float) -> None:
     assert (drawn.max(axis=1) > 0.999).mean() >= 1 - 20 * scale
 
 
-def test_tiny_rows_have_the_moments_of_ordinary_ones() -> None:
-    """The way by logarithms draws the same Dirichlet: mean and variance at weights for which both ways work."""
-    generator, row, alpha = stream_of(2, 1, POSTERIOR), np.empty(3), np.array([0.5, 1.5, 2.0])
-    drawn = np.empty((20_000, 3))
-    for i in range(len(drawn)):
-        draw_tiny_row(generator, alpha, np.zeros(3, np.int64), row)
-        drawn[i] = row
-    mean = alpha / 4
+def test_rows_have_the_moments_of_a_dirichlet() -> None:
+    """Mean alpha / w, variance m (1 - m) / (w + 1), covariance -m m' / (w + 1)."""
+    alpha = np.array([0.1, 0.5, 1.4, 2.0])
+    drawn, mean = rows(alpha.tolist(), 40_000), alpha / 4
     assert_mean(drawn, alpha)
-    assert drawn.var(axis=0) == pytest.approx(mean * (1 - mean) / 5, rel=0.05)
+    assert np.cov(drawn.T) == pytest.approx((np.diag(mean) - np.outer(mean, mean)) / 5, abs=1e-3)
+
+
+def log_gamma_cdf(log_draws: np.ndarray, shape: float) -> np.ndarray:
+    """P(log G <= y); below exp(-30) by the series x^a / Gamma(a + 1), where x itself would underflow."""
+    series = np.exp(np.minimum(shape * log_draws - special.gammaln(shape + 1), 0))
+    return np.where(log_draws < -30, series, stats.gamma.cdf(np.exp(np.maximum(log_draws, -30)), shape))
+
+
+@pytest.mark.parametrize("shape", [1e-6, 1e-3, 0.1, 0.3, 0.999, 1.0, 1.1, 2.0, 17.5, 1e3, 1e6])
+def test_gamma_draws_have_the_exact_distribution(shape: float) -> None:
+    """Kolmogorov and Smirnov's test against scipy's distribution, at a fixed seed: below, at and above shape 1."""
+    stream = stream_of(5, 1, POSTERIOR)
+    log_draws = np.array([log_gamma_draw(stream, shape) for _ in range(20_000)])
+    assert np.isfinite(log_draws).all()
+    assert stats.kstest(log_draws, lambda y: log_gamma_cdf(y, shape)).pvalue > 1e-3
+
+
+def test_gamma_draws_of_the_greatest_weight_are_normal() -> None:
+    """At shape 2^53, Gamma(a) is normal with mean and variance a."""
+    stream, shape = stream_of(6, 1, POSTERIOR), GREATEST_PRIOR
+    draws = np.array([gamma_draw(stream, shape) for _ in range(20_000)])
+    assert stats.kstest((draws - shape) / math.sqrt(shape), "norm").pvalue > 1e-3
 
 
 def test_an_observation_outweighs_a_tiny_prior() -> None:

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from safe_psrl import CmdpSpec, Constraint
-from safe_psrl.planning.evaluation import evaluate_randomised
-from safe_psrl.posterior.uncertainty import (
-    LARGEST_VARIANCE,
-    cost_deviation,
-    costs_to_go,
-    learned_cost_variance,
-    randomised_occupancy,
-    smoothed_mean,
-)
+from safe_psrl.planning.evaluation import evaluate_randomised, occupancy
+from safe_psrl.posterior.uncertainty import LARGEST_VARIANCE, cost_deviation, costs_to_go, learned_cost_variance, smoothed_mean
 from safe_psrl.problem.support import EVERY_STATE
 
 VARIANTS = [{}, {"masked": True}, {"step_signals": True}, {"per_step": True, "step_signals": True}]
@@ -36,14 +29,8 @@ def random_counts(spec: CmdpSpec, p: np.ndarray, size: int, seed: int) -> np.nda
     return np.where(spec.support, counts, 0)
 
 
-def mean_of(spec: CmdpSpec, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    mean, weight = np.empty(counts.shape), np.empty(counts.shape[:3])
-    smoothed_mean(spec.dirichlet_prior, counts, 0.0, mean, weight)
-    return mean, weight
-
-
 def sigma_of(spec: CmdpSpec, counts: np.ndarray, policy: np.ndarray, cost_visits: np.ndarray | None = None) -> float:
-    mean, weight = mean_of(spec, counts)
+    mean, weight = smoothed_mean(spec.dirichlet_prior, counts, 0.0)
     seen = np.zeros((0, spec.num_states, spec.num_actions), np.int64) if cost_visits is None else cost_visits
     return cost_deviation(mean, spec.next_states, weight, spec.signals[1], policy, spec.initial_distribution, seen)
 
@@ -77,8 +64,7 @@ def test_sigma_of_one_row_by_hand() -> None:
     prior[0, 0, 0, 1:] = prior[0, 1, 0, 1] = prior[0, 2, 0, 2] = 0.5
     counts = np.zeros(prior.shape, np.int64)
     counts[0, 0, 0] = [0, 3, 5]
-    mean, weight = np.empty(prior.shape), np.empty(prior.shape[:3])
-    smoothed_mean(prior, counts, 0.0, mean, weight)
+    mean, weight = smoothed_mean(prior, counts, 0.0)
     start, none = np.array([1.0, 0.0, 0.0]), np.zeros((0, 3, 1), np.int64)
     share = 3.5 / 9
     found = cost_deviation(mean, EVERY_STATE, weight, cost[None], np.ones((2, 3, 1)), start, none)
@@ -148,9 +134,8 @@ def test_a_learned_cost_adds_its_own_variance(make_case: Callable) -> None:
     spec, p = make_case(5, (4, 3, 5), learned=True)
     policy, counts = random_policy(spec, 5), random_counts(spec, p, 50, 5)
     seen = counts.sum(axis=-1)
-    mean, _ = mean_of(spec, counts)
-    visits = np.empty(policy.shape)
-    randomised_occupancy(mean, spec.next_states, policy, spec.initial_distribution, visits)
+    mean, _ = smoothed_mean(spec.dirichlet_prior, counts, 0.0)
+    visits = occupancy(mean, spec.next_states, policy, spec.initial_distribution)
     expected = (visits.sum(axis=0) ** 2 * 0.25 / (seen[0] + 1)).sum()
     known, learned = sigma_of(spec, counts, policy), sigma_of(spec, counts, policy, seen)
     assert LARGEST_VARIANCE == 0.25
@@ -172,7 +157,7 @@ def test_the_posteriors_mean(make_case: Callable, variant: dict) -> None:
     """Prior and counts, normalised; 0 outside the support; the weight is their sum."""
     spec, p = make_case(6, (5, 2, 3), **variant)
     counts = random_counts(spec, p, 20, 6)
-    mean, weight = mean_of(spec, counts)
+    mean, weight = smoothed_mean(spec.dirichlet_prior, counts, 0.0)
     alpha = spec.dirichlet_prior + counts
     assert weight == pytest.approx(alpha.sum(axis=-1), rel=1e-12)
     assert mean == pytest.approx(alpha / alpha.sum(axis=-1, keepdims=True), rel=1e-12)
@@ -182,8 +167,7 @@ def test_the_posteriors_mean(make_case: Callable, variant: dict) -> None:
 def test_a_row_without_next_states_stays_0() -> None:
     """An unavailable action may have none."""
     prior, counts = np.array([[[[0.1, 0.3], [0.0, 0.0]]] * 2]), np.zeros((1, 2, 2, 2), np.int64)
-    mean, weight = np.empty(prior.shape), np.empty(prior.shape[:3])
-    smoothed_mean(prior, counts, 0.0, mean, weight)
+    mean, weight = smoothed_mean(prior, counts, 0.0)
     assert mean[0, 0].tolist() == [[pytest.approx(0.25), pytest.approx(0.75)], [0.0, 0.0]]
     assert weight[0, 0].tolist() == [pytest.approx(0.4), 0.0]
 
@@ -192,8 +176,7 @@ def test_smoothing_adds_observations_spread_over_the_support() -> None:
     """Of the mean only: a row is not better known for it. What cannot happen stays so."""
     prior, counts = np.array([[[[0.5, 0.5, 0.0], [0.0, 0.0, 0.0]]] * 3]), np.zeros((1, 3, 2, 3), np.int64)
     counts[0, :, 0] = [9, 0, 0]
-    mean, weight = np.empty(prior.shape), np.empty(prior.shape[:3])
-    smoothed_mean(prior, counts, 6.0, mean, weight)
+    mean, weight = smoothed_mean(prior, counts, 6.0)
     assert mean[0, 0].tolist() == [[pytest.approx(12.5 / 16), pytest.approx(3.5 / 16), 0.0], [0.0, 0.0, 0.0]]
     assert weight[0, 0].tolist() == [10.0, 0.0]
 
@@ -203,9 +186,8 @@ def test_occupancy_and_cost_to_go(make_case: Callable, variant: dict) -> None:
     """One somewhere at each step, on available actions; its expectation of the cost is the cost-to-go of the start."""
     spec, p = make_case(7, (5, 3, 6), **variant)
     policy = random_policy(spec, 7)
-    visits, ahead = np.empty(policy.shape), np.empty((7, 5))
-    randomised_occupancy(p, spec.next_states, policy, spec.initial_distribution, visits)
-    costs_to_go(p, spec.next_states, spec.signals[1], policy, ahead)
+    visits = occupancy(p, spec.next_states, policy, spec.initial_distribution)
+    ahead = costs_to_go(p, spec.next_states, spec.signals[1], policy)
     assert visits.sum(axis=(1, 2)) == pytest.approx(np.ones(6), abs=1e-12)
     assert visits.min() >= 0
     assert not visits[:, ~spec.available_actions].any()

@@ -32,7 +32,7 @@ from safe_psrl.planning.evaluation import evaluate_policy, evaluate_randomised, 
 from safe_psrl.planning.linear_program import optimal_occupancy
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
-from safe_psrl.posterior.uncertainty import cost_deviation, costs_to_go, randomised_occupancy, smoothed_mean
+from safe_psrl.posterior.uncertainty import cost_deviation, costs_to_go, smoothed_mean
 from safe_psrl.problem.documents import parse_document, spec_from_document, spec_to_document, write_document
 from safe_psrl_testbed import TabularEnvironment
 
@@ -98,10 +98,8 @@ def test_plans_are_equal_to_the_bit_where_nothing_rounds(
         evaluate_policy(case.p, places, spec.signals, policy, again)
         evaluate_randomised(case.p, places, spec.signals, shares, mixed)
         start = np.eye(spec.num_states)[0]
-        visits, ahead = np.empty(shares.shape), np.empty((spec.horizon + 1, spec.num_states))
-        randomised_occupancy(case.p, places, shares, start, visits)
-        costs_to_go(case.p, places, spec.signals[1], shares, ahead)
-        reached = occupancy(case.p, places, policy, start, spec.num_actions)
+        visits, reached = occupancy(case.p, places, shares, start), occupancy(case.p, places, np.eye(sizes[1])[policy], start)
+        ahead = costs_to_go(case.p, places, spec.signals[1], shares)
         found.append((policy, values, again, mixed, visits, ahead, reached))
     for mine, theirs in zip(*found, strict=True):
         assert np.array_equal(mine, theirs)
@@ -118,8 +116,7 @@ def test_the_posterior_is_as_uncertain(
     counts = np.random.default_rng(seed).poisson(2.0, short.spec.dirichlet_prior.shape) * short.spec.support
     found = []
     for spec, seen in ((dense.spec, unlisted(short.spec, counts)), (short.spec, counts)):
-        mean, weight = np.empty(seen.shape), np.empty(seen.shape[:3])
-        smoothed_mean(spec.dirichlet_prior, seen, 6.25, mean, weight)
+        mean, weight = smoothed_mean(spec.dirichlet_prior, seen, 6.25)
         unseen = np.empty((0, *weight.shape[1:]), np.int64)
         start = spec.initial_distribution
         found.append(cost_deviation(mean, spec.next_states, weight, spec.signals[1], shares, start, unseen))

@@ -17,7 +17,7 @@ from safe_psrl_experiments.baselines.optimistic import OptimisticRun
 from safe_psrl_experiments.baselines.optpess_lp import OptPessLpRun
 from safe_psrl_experiments.baselines.optpess_primaldual import OptPessPrimalDualRun
 from safe_psrl_experiments.baselines.psrl import PsrlRun
-from safe_psrl_experiments.plain import PlainRun, policy_value, sampled_kernel, stream
+from safe_psrl_experiments.plain import PlainRun, Stream, policy_value, sampled_kernel
 from safe_psrl_testbed import Scenario, scenario_named
 
 DELTA = 0.01
@@ -155,18 +155,19 @@ def test_optpess_lp_leaves_the_safe_policy_when_it_looks_safe(name: str) -> None
     left = set()
     for experience in (0, 10**3, 10**5, 10**6, 10**7, 10**9):
         run = OptPessLpRun(spec, p, 1, EPISODES)
-        counts = run._counts
-        counts.visits[:] = experience
-        counts.mean[:] = p if experience else 1 / spec.num_states
+        run.tables["visits"][:] = experience
+        run.tables["mean"][:] = p if experience else 1 / spec.num_states
         beta = math.sqrt(z / max(experience, 1))
         alpha_r = size + 4 * spec.horizon * size / (tau - c0)
         bent = np.ascontiguousarray(np.tile(spec.signals, (1, spec.horizon, 1, 1)))
         bent[0] += alpha_r * beta
         bent[1] += size * beta
-        looks = spec.initial_distribution @ randomised_value(counts.mean, bent[1], safe)
+        looks = spec.initial_distribution @ randomised_value(run.tables["mean"], bent[1], safe)
         policy = safe.copy()
         if looks < (tau + c0) / 2:
-            solve_cmdp(counts.mean, spec.next_states, bent, spec.available_actions, spec.initial_distribution, tau, policy)
+            solve_cmdp(
+                run.tables["mean"], spec.next_states, bent, spec.available_actions, spec.initial_distribution, tau, policy
+            )
         assert played_totals(run, best, tau) == pytest.approx(true_totals(scenario, policy), abs=1e-9), experience
         left.add(looks < (tau + c0) / 2)
     assert left == {True, False}
@@ -202,14 +203,14 @@ def test_optpess_primaldual_is_its_plain_twin(name: str, coefficient: float) -> 
         dual = max(0.0, dual + max(0.0, start @ policy_value(mean, cost, policy)) + epsilon - tau)
         totals = np.array([start @ policy_value(p, signal, policy) for signal in spec.signals])
         regret += [best - totals[0], totals[1] - tau]
-        generator = stream(3, k, 1)
-        state = drawn(start, generator.random())
+        generator = Stream(3, k, 1)
+        state = drawn(start, generator.uniform())
         for h in range(horizon):
-            after = drawn(p[h % len(p), state, policy[h, state]], generator.random())
+            after = drawn(p[h % len(p), state, policy[h, state]], generator.uniform())
             counts[h, state, policy[h, state], after] += 1
             state = after
         run.advance(1)
-        assert run._counts.transitions.tolist() == counts.tolist(), k
+        assert run.tables["transitions"].tolist() == counts.tolist(), k
         assert run.pessimism[0] == pytest.approx(epsilon, rel=1e-12)
         assert run.dual_variables[0] == pytest.approx(dual, abs=1e-9)
         assert [run.ledger.objective_regret[0], run.ledger.constraint_regret[0]] == pytest.approx(regret, abs=1e-9)
@@ -225,7 +226,7 @@ def test_psrl_is_safe_psrl_with_a_dual_variable_of_0(name: str) -> None:
         run.advance(1)
         plain.dual[:] = 0.0
         plain.advance(1)
-        assert run._memory.counts.tolist() == plain.counts.tolist()
+        assert run.tables["counts"].tolist() == plain.counts.tolist()
         assert run.ledger.objective_regret[0] == pytest.approx(plain.objective_regret, abs=1e-9)
         assert run.ledger.constraint_regret == pytest.approx(plain.constraint_regret, abs=1e-9)
     assert run.dual_variables.tolist() == [0.0]
@@ -255,7 +256,7 @@ def test_cmdp_psrl_is_its_plain_twin() -> None:
     best, start, horizon = exact_optimum(spec, p).reward, spec.initial_distribution, spec.horizon
     counts, regret, dropped = np.zeros((1, 4, 2, 4)), np.zeros(2), 0
     for k in range(1, 61):
-        sample = sampled_kernel(stream(5, k, 0), 1.0 + counts)
+        sample = sampled_kernel(Stream(5, k, 0), 1.0 + counts)
         try:
             policy = exact_optimum(spec, sample).policy
         except InfeasibleError:
@@ -263,15 +264,15 @@ def test_cmdp_psrl_is_its_plain_twin() -> None:
             dropped += 1
         totals = np.array([start @ randomised_value(p, signal, policy) for signal in spec.signals])
         regret += [best - totals[0], totals[1] - spec.cost_budgets[0]]
-        generator = stream(5, k, 1)
-        state = drawn(start, generator.random())
+        generator = Stream(5, k, 1)
+        state = drawn(start, generator.uniform())
         for h in range(horizon):
-            action = drawn(policy[h, state], generator.random())
-            after = drawn(p[0, state, action], generator.random())
+            action = drawn(policy[h, state], generator.uniform())
+            after = drawn(p[0, state, action], generator.uniform())
             counts[0, state, action, after] += 1
             state = after
         run.advance(1)
-        assert run._counts.transitions.tolist() == counts.tolist(), k
+        assert run.tables["transitions"].tolist() == counts.tolist(), k
         assert [run.ledger.objective_regret[0], run.ledger.constraint_regret[0]] == pytest.approx(regret, abs=1e-9)
     assert 0 < dropped < 60
 
