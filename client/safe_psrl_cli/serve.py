@@ -79,9 +79,6 @@ def serve(
         typer.echo(tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True)), nl=False)
         return
 
-    from safe_psrl_server.transport import set_up_transport  # noqa: PLC0415
-
-    set_up_transport()  # before gRPC is imported
     import asyncio  # noqa: PLC0415
 
     import uvloop  # noqa: PLC0415

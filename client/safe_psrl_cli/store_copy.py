@@ -8,7 +8,7 @@ import typer
 from safe_psrl_cli.connection import USER_MISTAKE, leave
 
 if TYPE_CHECKING:
-    from safe_psrl_server.copying import CopiedAgent
+    from safe_psrl_server.store.copy import CopiedAgent
     from safe_psrl_server.store import EventStore
 
 
@@ -22,7 +22,7 @@ def copy(
 
     Example: safe-psrl store copy --from sqlite:data --to postgresql://db/agents
     """
-    from safe_psrl_server.store import StoreError, open_store, shown_address  # noqa: PLC0415
+    from safe_psrl_server.store import StoreError, open_store, redacted_address  # noqa: PLC0415
 
     try:
         stores = open_store(source), open_store(target)
@@ -30,12 +30,12 @@ def copy(
     except StoreError as error:
         leave(str(error), USER_MISTAKE)
     events = sum(agent.version for agent in copied)
-    typer.echo(f"{len(copied):,} agents with {events:,} events copied to {shown_address(target)}, each one verified")
+    typer.echo(f"{len(copied):,} agents with {events:,} events copied to {redacted_address(target)}, each one verified")
 
 
 async def _copied(source: "EventStore", target: "EventStore") -> "list[CopiedAgent]":
     from safe_psrl_cli.progress import progress_bar  # noqa: PLC0415
-    from safe_psrl_server.copying import copy_agents, names_to_copy  # noqa: PLC0415
+    from safe_psrl_server.store.copy import copy_agents, names_to_copy  # noqa: PLC0415
 
     await source.open()
     try:

@@ -162,19 +162,22 @@ def settle(spec: CmdpSpec, state: AgentState) -> AgentState:
     """The same state with every pending transition in its counts."""
     if not state.pending:
         return state
-    counts, sums, visits = state.transition_counts.copy(), state.signal_sums, state.visits
-    entries, num_steps, listed = counts.data, len(counts), spec.lists_next_states  # a memoryview: faster for single entries
-    for step, s, a, next_state, _, _ in state.pending:
-        place = spec.place_of(step, s, a, next_state) if listed else next_state
-        entries[step % num_steps, s, a, place] += 1
-    if spec.learns_signals:
-        sums, visits = sums.copy(), visits.copy()
-        steps, states, actions, _, rewards, costs = zip(*state.pending, strict=True)
-        pairs = np.array(steps) % len(visits), states, actions
-        np.add.at(visits, pairs, 1)
-        for signal, seen in zip(sums, (rewards, *zip(*costs, strict=True)), strict=True):
-            np.add.at(signal, pairs, seen)
+    counts, sums, visits = state.transition_counts.copy(), state.signal_sums.copy(), state.visits.copy()
+    for transition in state.pending:
+        count_transition(spec, counts, sums, visits, transition)
     return AgentState(state.episode, state.dual_variables, counts, sums, visits)
+
+
+def count_transition(spec: CmdpSpec, counts: Counts, sums: Floats, visits: Counts, transition: Transition) -> None:
+    """Enter one transition into the tables of a state, in place (eq. (7))."""
+    step, state, action, next_state, reward, costs = transition
+    place = spec.place_of(step, state, action, next_state) if spec.lists_next_states else next_state
+    counts[step % len(counts), state, action, place] += 1
+    if spec.learns_signals:
+        pair = step % len(visits), state, action
+        visits[pair] += 1
+        for signal, seen in zip(sums, (reward, *costs), strict=True):
+            signal[pair] += seen
 
 
 def estimated_signals(spec: CmdpSpec, sums: Floats, visits: Counts) -> Floats:

@@ -1,10 +1,8 @@
 """The composition root: the only place that starts things. `Server` builds; `start`, `drain` and `run` do."""
 
 import asyncio
-import gc
 import signal
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +16,17 @@ from safe_psrl.errors import SafePsrlError
 from safe_psrl.problem.documents import options_from_document, options_to_document, parse_document, spec_from_document
 from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
-from safe_psrl_server.admin_service import AdminService
-from safe_psrl_server.commands import AgentCommands
+from safe_psrl_server.agents.commands import AgentCommands
+from safe_psrl_server.agents.conversion import cmdp_to_message
+from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.config import ConfigError, DeclaredAgent, ServerConfig
-from safe_psrl_server.control_service import ControlService
-from safe_psrl_server.conversion import cmdp_to_message
 from safe_psrl_server.errors import DataLossError, ServiceError
-from safe_psrl_server.host import AgentHost
 from safe_psrl_server.metrics.agents import AgentCollector
 from safe_psrl_server.metrics.calls import CallMetrics
 from safe_psrl_server.metrics.http import HttpEndpoint
 from safe_psrl_server.metrics.meter import Meter
+from safe_psrl_server.rpc.admin import AdminService
+from safe_psrl_server.rpc.control import ControlService
 from safe_psrl_server.rpc.errors import Refusals
 from safe_psrl_server.rpc.health import HealthService
 from safe_psrl_server.security.access import AccessControl
@@ -38,7 +36,7 @@ from safe_psrl_server.security.identities import IdentitiesError
 from safe_psrl_server.security.identity_store import IdentityStore
 from safe_psrl_server.security.rate_limiter import RateLimiter
 from safe_psrl_server.security.tls import certificates_of
-from safe_psrl_server.store import StoreFailedError, open_store, shown_address
+from safe_psrl_server.store import StoreFailedError, open_store, redacted_address
 
 log = structlog.get_logger()
 
@@ -51,13 +49,14 @@ class Server:
         self.target = ""  # where clients connect, once started
         self.metrics_port: int | None = None
         meter = Meter()
-        self._store = open_store(config.store, meter.committed)
-        self.host = AgentHost(self._store, config.limits, config.snapshots, meter=meter, refresh_seconds=config.refresh_seconds)
-        self._commands = AgentCommands(self.host)
+        self._store = open_store(config.store)
+        self.agents = AgentService(
+            self._store, config.limits, config.snapshots, meter=meter, refresh_seconds=config.refresh_seconds
+        )
+        self._commands = AgentCommands(self.agents)
         self._health = HealthService()
         self._identities: IdentityStore | None = None
         self._http: HttpEndpoint | None = None
-        self._upkeep: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen, then recover, then serve. Calls that come before that are UNAVAILABLE. Raises `StoreError`, `ConfigError`."""
@@ -70,25 +69,24 @@ class Server:
             began = time.monotonic()
             await asyncio.to_thread(warm_up)
             warmed = time.monotonic() - began
-            await self.host.recover()
-            self.host.ready = True
+            await self.agents.open()
             await self._declare_agents()
         except BaseException:
-            self.host.ready = False
             await self._grpc.stop(None)
+            await self.agents.close()
             if self._http is not None:
                 self._http.stop()
             await self._store.close()
             raise
-        self._upkeep = asyncio.create_task(self.host.run())
+        self.agents.start_upkeep()
         self._health.serve()
         log.info(
             "serving",
             target=self.target,
             metrics=self.metrics_port,
-            store=shown_address(self.config.store),
-            agents=len(self.host.hosted()),
-            recovery_seconds=round(self.host.recovery_seconds, 3),
+            store=redacted_address(self.config.store),
+            agents=self.agents.registry.size.agents,
+            recovery_seconds=round(self.agents.recovery_seconds, 3),
             warm_up_seconds=round(warmed, 3),
         )
 
@@ -96,11 +94,9 @@ class Server:
         """Stop gently: refuse new calls, finish those under way, take snapshots, close the store."""
         log.info("draining", seconds=self.config.drain_seconds)
         self._health.drain()
-        self.host.draining.set()
-        if self._upkeep is not None:
-            self._upkeep.cancel()
+        self.agents.draining.set()
         await self._grpc.stop(self.config.drain_seconds)
-        await self.host.close()
+        await self.agents.close()
         await self._store.close()
         if self._http is not None:
             self._http.stop()
@@ -112,11 +108,7 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
-        loop.set_default_executor(ThreadPoolExecutor(1, "large-work"))  # so that there are as many threads after a year
-        self.host.keep_vigils()
         await self.start()
-        gc.collect()
-        gc.freeze()  # what this process has now stays: it need not be looked through again for garbage
         await self.until(stopping)
         self.raise_failure()
         await self.drain()
@@ -124,19 +116,20 @@ class Server:
 
     async def until(self, stopping: asyncio.Event) -> None:
         """Return when `stopping` is set, or when a commit has failed."""
-        stopped: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
-        failed: asyncio.Future[Any] = self._store.failure
-        await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
+        events = [asyncio.ensure_future(event.wait()) for event in (stopping, self.agents.runtime.failed)]
+        await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+        for event in events:
+            event.cancel()
 
     def raise_failure(self) -> None:
-        if self._store.failure.done():
-            raise self._store.failure.result()
+        """Raise the `StoreFailedError` that stopped the server, if there is one."""
+        if self.agents.runtime.failure is not None:
+            raise self.agents.runtime.failure
 
     def _build_grpc(self) -> grpc.aio.Server:
         limits = self.config.limits
         server = grpc.aio.server(
-            interceptors=[CallMetrics(self.host.meter.registry), self._access_control()],
+            interceptors=[CallMetrics(self.agents.meter.registry), self._access_control()],
             options=[
                 ("grpc.max_receive_message_length", limits.max_message_bytes),
                 ("grpc.max_send_message_length", limits.max_message_bytes),
@@ -201,7 +194,7 @@ class Server:
         return AccessControl(
             Authentication(self._identities),
             RateLimiter(self.config.quotas),
-            Refusals(self.host.meter),
+            Refusals(self.agents.meter),
             self.config.limits.stream_idle_seconds,
             open_reflection=self.config.security.open_reflection,
         )
@@ -215,8 +208,8 @@ class Server:
         host, _, port = self.config.metrics.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
             raise ConfigError(f"metrics: {self.config.metrics!r} must be HOST:PORT, or empty for none")
-        registry = self.host.meter.registry
-        registry.register(AgentCollector(self.host, self._store, asyncio.get_running_loop()))
+        registry = self.agents.meter.registry
+        registry.register(AgentCollector(self.agents, self._store, asyncio.get_running_loop()))
         endpoint = HttpEndpoint((host, int(port)), registry, self._is_ready, self._may_scrape)
         try:
             self.metrics_port = endpoint.start()
@@ -225,7 +218,7 @@ class Server:
         return endpoint
 
     def _is_ready(self) -> bool:
-        return self.host.ready and not self.host.draining.is_set()
+        return self.agents.ready and not self.agents.draining.is_set()
 
     async def _declare_agents(self) -> None:
         for declared in self.config.agents:

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from safe_psrl_server import commands
-from safe_psrl_server.commands import AgentCommands, ReportedEpisode
-from safe_psrl_server.control_service import ControlService
+from safe_psrl_server.agents import commands
+from safe_psrl_server.agents.commands import AgentCommands, ReportedEpisode
 from safe_psrl_server.errors import ServiceError
+from safe_psrl_server.rpc.control import ControlService
 from safe_psrl_server.security import access
 
 Mistake = Callable[[pytest.MonkeyPatch], None]

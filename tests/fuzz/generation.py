@@ -14,8 +14,8 @@ from values import INTEGERS, REALS, spoil
 
 from safe_psrl.problem.documents import spec_to_document, write_document
 from safe_psrl_proto.v1 import events_pb2
-from safe_psrl_server.agent_record import AgentRecord
-from safe_psrl_server.snapshot import snapshot_of
+from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.snapshot import snapshot_of
 
 MOST_REMEMBERED: Final = 200
 WEIGHTS: Final = {  # of each kind

@@ -20,15 +20,15 @@ from safe_psrl_client.documents import parse_document as client_parse
 from safe_psrl_client.documents import spec_from_document as client_spec
 from safe_psrl_client.errors import InvalidDocumentError
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
-from safe_psrl_server.agent_record import AgentRecord
+from safe_psrl_server.agents.conversion import cmdp_to_message
+from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.config import load_config
-from safe_psrl_server.conversion import cmdp_to_message
 from safe_psrl_server.errors import ServiceError
 from safe_psrl_server.rpc.errors import DETAILS_KEY
 from safe_psrl_server.security.roles import Role
 from safe_psrl_server.security.token_file import create_token
 from safe_psrl_server.server import Server
-from safe_psrl_server.snapshot import snapshot_of
 
 CALL_SECONDS: Final = 60.0  # longer than any answer may take
 BYSTANDERS: Final = 3

@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
-from safe_psrl_server.agent_record import AgentRecord
+from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.rpc.middleware import MAX_BATCH_CALLS
-from safe_psrl_server.snapshot import snapshot_of
 
 PRESETS: Final = ("factored-toy", "inventory", "streaming-buffer")
 

@@ -1,7 +1,6 @@
 """A small problem with every kind of limit, a server on a free port, and a host without a network."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -12,24 +11,21 @@ import numpy as np
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
+from tests.system.postgres_process import PostgresProcess
 
 from safe_psrl import CmdpSpec, Constraint, warm_up
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, events_pb2, model_pb2
-from safe_psrl_server import decisions
-from safe_psrl_server.agent_record import AgentRecord
-from safe_psrl_server.commands import AgentCommands
+from safe_psrl_server.agents import decisions
+from safe_psrl_server.agents.commands import AgentCommands
+from safe_psrl_server.agents.conversion import cmdp_to_message
+from safe_psrl_server.agents.definition import completed
+from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.config import Limits, SnapshotPolicy
-from safe_psrl_server.conversion import cmdp_to_message, completed
 from safe_psrl_server.embedded import EmbeddedServer
-from safe_psrl_server.host import AgentHost
 from safe_psrl_server.store import EventStore
 from safe_psrl_server.store.memory import MemoryStore
-from safe_psrl_server.store.postgres import PostgresStore
-from safe_psrl_server.store.sqlite import SqliteStore
-
-sys.path.insert(1, str(Path(__file__).parents[1] / "system"))  # for those that need a database
-
-from postgres_process import PostgresProcess
+from safe_psrl_server.store.sqlite.store import SqliteStore
 
 HORIZON = 3
 names = count()
@@ -170,22 +166,32 @@ class Clock:
 
 
 class Bench:
-    """A host on a store, without a network."""
+    """Agents on a store, without a network."""
 
     def __init__(self, store: EventStore, every_events: int = 2000, **limits: Any) -> None:
         self.clock = Clock()
         self.store = store
-        self.host = AgentHost(store, Limits(**limits), SnapshotPolicy(every_events=every_events), self.clock)
-        self.commands = AgentCommands(self.host)
+        self.agents = AgentService(store, Limits(**limits), SnapshotPolicy(every_events=every_events), self.clock)
+        self.commands = AgentCommands(self.agents)
 
     async def open(self) -> Self:
         await self.store.open()
-        await self.host.recover()
-        self.host.ready = True
+        await self.agents.open()
         return self
 
+    def record(self, name: str) -> AgentRecord:
+        """Of an agent that is in memory."""
+        agent = self.agents.registry.resident(name)
+        assert agent is not None
+        return agent.intact
+
+    async def snapshot(self, name: str) -> None:
+        agent = self.agents.registry.resident(name)
+        assert agent is not None
+        await self.agents.compactor.save(agent)
+
     async def close(self) -> None:
-        await self.host.close()
+        await self.agents.close()
         await self.store.close()
 
 
@@ -270,6 +276,8 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     elif request.param == "sqlite":
         store = SqliteStore(tmp_path / "data")
     else:
+        from safe_psrl_server.store.postgres.store import PostgresStore  # noqa: PLC0415
+
         store = PostgresStore(request.getfixturevalue("database"))
     await store.open()
     yield store

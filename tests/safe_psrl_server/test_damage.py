@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from safe_psrl_server.store.log import LOG
 
 from safe_psrl_proto.v1 import control_pb2, model_pb2
+from safe_psrl_server.agents.service import AgentService
+from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.errors import DataLossError
-from safe_psrl_server.host import AgentHost
-from safe_psrl_server.snapshot import snapshot_of
 from safe_psrl_server.store import StoreError, log
-from safe_psrl_server.store.log import LOG
-from safe_psrl_server.store.sqlite import FILE, SqliteStore
+from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
 
-WAL = f"{FILE}-wal"
+WAL = f"{DATABASE_FILE}-wal"
 Damage = Callable[[bytearray], None]
 
 
@@ -35,7 +35,7 @@ class Image(NamedTuple):
     in_log: int = 0  # bytes of our own log that are not in the database
 
 
-def state_of(host: AgentHost, name: str) -> bytes:
+def state_of(host: AgentService, name: str) -> bytes:
     return snapshot_of(host.record(name)).SerializeToString(deterministic=True)
 
 
@@ -54,11 +54,11 @@ async def fill(bench: Any, spec: model_pb2.AgentSpec) -> dict[str, bytes]:
     for name in ("alpha", "7", "beta", "gone", "omega"):
         await bench.commands.create(name, spec)
         await play(bench, name, 2, 2)
-    await bench.host.snapshot("alpha")
+    await bench.snapshot("alpha")
     for name in ("alpha", "beta"):
         await bench.commands.end_episode(control_pb2.EndEpisodeRequest(agent=name, episode=2))
         await play(bench, name, 2, 1)
-        await bench.host.snapshot(name)
+        await bench.snapshot(name)
     await bench.commands.delete("gone")
     for name in ("7", "omega"):  # after the last snapshot, so in the log
         await bench.commands.end_episode(control_pb2.EndEpisodeRequest(agent=name, episode=2))
@@ -69,7 +69,7 @@ async def fill(bench: Any, spec: model_pb2.AgentSpec) -> dict[str, bytes]:
 
 def files_of(directory: Path) -> dict[str, bytes]:
     """Without the room that the log has left."""
-    names = (FILE, WAL, LOG, "commits")
+    names = (DATABASE_FILE, WAL, LOG, "commits")
     return {
         name: (directory / name).read_bytes().rstrip(b"\0" * (name == LOG)) for name in names if (directory / name).exists()
     }
@@ -111,7 +111,7 @@ def images(
 async def outcomes(directory: Path, image: Image) -> list[str]:
     """What came of the store in `directory`, agent by agent. Fails for all that must not be."""
     store = SqliteStore(directory)
-    host = AgentHost(store, Limits(), SnapshotPolicy())
+    host = AgentService(store, Limits(), SnapshotPolicy())
     refusal: StoreError | None = None
     try:
         await store.open()
@@ -200,7 +200,7 @@ def test_undamaged_images_give_the_exact_state(tmp_path: Path, images: dict[str,
 def test_flipped_bits_of_the_database(tmp_path: Path, images: dict[str, Image], offset: int) -> None:
     """Anywhere in the file: header, schema, trees, events, snapshots, unused space."""
     image = images["clean"]
-    counts = survey(tmp_path, image, FILE, flips(len(image.files[FILE]), 331, offset))
+    counts = survey(tmp_path, image, DATABASE_FILE, flips(len(image.files[DATABASE_FILE]), 331, offset))
     assert counts["exact"] > 100
     assert counts["quarantined"] + counts["refused"] > 0
 
@@ -208,18 +208,18 @@ def test_flipped_bits_of_the_database(tmp_path: Path, images: dict[str, Image], 
 def test_flipped_bits_of_the_header_and_the_schema(tmp_path: Path, images: dict[str, Image]) -> None:
     """The first page decides how all others are read: the header and the tail, where the tables are declared."""
     image = images["clean"]
-    used = image.files[FILE][:4096].index(b"table", 108) - 20
+    used = image.files[DATABASE_FILE][:4096].index(b"table", 108) - 20
     damages = [*flips(108, 3), *flips(4096, 5, used)]
-    counts = survey(tmp_path, image, FILE, damages)
+    counts = survey(tmp_path, image, DATABASE_FILE, damages)
     assert counts["refused"] > 20
 
 
 def test_a_database_that_was_cut_off(tmp_path: Path, images: dict[str, Image]) -> None:
     """To any length, none included."""
     image = images["clean"]
-    size = len(image.files[FILE])
+    size = len(image.files[DATABASE_FILE])
     lengths = sorted({0, 1, 15, 16, 99, 100, 512, size - 1, *range(0, size, 1024)})
-    counts = survey(tmp_path, image, FILE, [cut(length) for length in lengths])
+    counts = survey(tmp_path, image, DATABASE_FILE, [cut(length) for length in lengths])
     assert counts["quarantined"]
     assert counts["refused"] > 10
 
@@ -227,7 +227,7 @@ def test_a_database_that_was_cut_off(tmp_path: Path, images: dict[str, Image]) -
 def test_lost_sectors_of_the_database(tmp_path: Path, images: dict[str, Image]) -> None:
     """512 bytes that read as zeros."""
     image = images["clean"]
-    counts = survey(tmp_path, image, FILE, [zero(start, 512) for start in range(0, len(image.files[FILE]), 512)])
+    counts = survey(tmp_path, image, DATABASE_FILE, [zero(start, 512) for start in range(0, len(image.files[DATABASE_FILE]), 512)])
     assert counts["quarantined"] > 5
     assert counts["exact"] > 5
 
@@ -311,7 +311,7 @@ def test_a_damaged_count_of_commits(tmp_path: Path, images: dict[str, Image], ki
 def test_flipped_bits_under_the_log(tmp_path: Path, images: dict[str, Image]) -> None:
     """The main file while its log is live."""
     image = images["halved"]
-    counts = survey(tmp_path, image, FILE, flips(len(image.files[FILE]), 997))
+    counts = survey(tmp_path, image, DATABASE_FILE, flips(len(image.files[DATABASE_FILE]), 997))
     assert counts["exact"] > 20
 
 
@@ -320,9 +320,9 @@ def test_flipped_bits_under_the_log(tmp_path: Path, images: dict[str, Image]) ->
 def test_flipped_bits_of_the_database_everywhere(tmp_path: Path, images: dict[str, Image], part: int) -> None:
     """As above, a thousand positions each."""
     image = images["clean"]
-    size = len(image.files[FILE])
+    size = len(image.files[DATABASE_FILE])
     stride = size // 1000 | 1
-    counts = survey(tmp_path, image, FILE, flips(size, stride, part * (stride // 4)))
+    counts = survey(tmp_path, image, DATABASE_FILE, flips(size, stride, part * (stride // 4)))
     assert counts["exact"] > 500
 
 

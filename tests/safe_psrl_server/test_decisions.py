@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
-from safe_psrl_server.control_service import ControlService
 from safe_psrl_server.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -16,9 +15,10 @@ from safe_psrl_server.errors import (
     ServiceError,
     UnavailableError,
 )
+from safe_psrl_server.rpc.control import ControlService
 from safe_psrl_server.store import DamagedStreamError, StoreFailedError
 from safe_psrl_server.store.memory import MemoryStore
-from safe_psrl_server.store.sqlite import SqliteStore
+from safe_psrl_server.store.sqlite.store import SqliteStore
 
 Spec = Callable[..., model_pb2.AgentSpec]
 See = Callable[..., control_pb2.Transition]
@@ -51,7 +51,7 @@ async def test_an_inactive_episode_gives_way(bench: Any, make_spec: Spec, transi
         await start(bench)
     bench.clock.pass_seconds(0.000001)
     assert (await start(bench)).episode == 2
-    record = bench.host.record("a")
+    record = bench.record("a")
     assert record.episodes[1].end == events_pb2.EPISODE_END_ABANDONED
     assert record.settled_state().transition_counts.sum() == 1
 
@@ -68,7 +68,7 @@ async def test_the_time_out_is_the_servers_unless_the_agent_has_one(make_bench: 
     """The default comes from the limits and is written into the definition, so that a later default changes nothing."""
     bench = await make_bench(MemoryStore(), episode_timeout_seconds=5).open()
     await bench.commands.create("a", make_spec())
-    assert bench.host.record("a").definition.message.episode_timeout_seconds == 5
+    assert bench.record("a").definition.message.episode_timeout_seconds == 5
     await start(bench)
     bench.clock.pass_seconds(5)
     assert (await start(bench)).episode == 2
@@ -107,7 +107,7 @@ async def test_only_inactive_ones_of_several_give_way(bench: Any, make_spec: Spe
     bench.clock.pass_seconds(60)
     await report(bench, transition(0, 1, 0), episode=1, step=0)
     assert (await start(bench)).episode == 3
-    assert [episode.number for episode in bench.host.record("a").open_episodes] == [1, 3]
+    assert [episode.number for episode in bench.record("a").open_episodes] == [1, 3]
 
 
 async def test_abandoning_takes_all_that_are_open(bench: Any, make_spec: Spec) -> None:
@@ -116,7 +116,7 @@ async def test_abandoning_takes_all_that_are_open(bench: Any, make_spec: Spec) -
     await start(bench)
     await start(bench)
     await start(bench, abandon_open=True)
-    assert [episode.number for episode in bench.host.record("a").open_episodes] == [3]
+    assert [episode.number for episode in bench.record("a").open_episodes] == [3]
 
 
 # --- order, races, other writers
@@ -127,7 +127,7 @@ async def test_racing_bare_clients_share_one_episode(bench: Any, make_spec: Spec
     await bench.commands.create("a", make_spec())
     replies = await asyncio.gather(*(act(bench, 0) for _ in range(20)))
     assert len(set(replies)) == 1
-    assert bench.host.record("a").state.episode == 1
+    assert bench.record("a").state.episode == 1
 
 
 async def test_racing_repeats_are_applied_once(bench: Any, make_spec: Spec, transition: See) -> None:
@@ -137,7 +137,7 @@ async def test_racing_repeats_are_applied_once(bench: Any, make_spec: Spec, tran
     assert {started.episode for started in starts} == {1}
     reports = await asyncio.gather(*(report(bench, transition(0, 1, 0), episode=1, step=0) for _ in range(20)))
     assert sum(not reported.duplicate for _, reported in reports) == 1
-    assert bench.host.record("a").totals.transitions == 1
+    assert bench.record("a").totals.transitions == 1
 
 
 async def test_calls_for_an_agent_are_handled_in_their_order(
@@ -169,7 +169,7 @@ async def test_a_writer_elsewhere_is_noticed_and_decided_on_anew(make_bench: Any
     assert reported.duplicate
     assert (await store.load("a")).version == 3
     await report(one, transition(0, 1, 0), episode=1, step=1)
-    assert one.host.record("a").totals.transitions == 2
+    assert one.record("a").totals.transitions == 2
     await one.close()
     await two.close()
 
@@ -208,7 +208,7 @@ async def test_a_caller_who_goes_away_leaves_no_half_of_a_call(bench: Any, make_
         await asyncio.wait([waiting])
     _, reported = await report(bench, transition(0, 1, 0), episode=1, step=0)
     assert reported.duplicate
-    assert bench.host.record("a").version == (await bench.store.load("a")).version == 3
+    assert bench.record("a").version == (await bench.store.load("a")).version == 3
 
 
 async def test_a_stream_that_is_dropped_leaves_no_task_behind(bench: Any, make_spec: Spec, transition: See) -> None:
@@ -256,7 +256,7 @@ async def test_a_failed_commit_answers_unavailable_and_changes_no_record(
     bench = await make_bench(SqliteStore(tmp_path)).open()
     await bench.commands.create("a", make_spec())
     await start(bench)
-    version = bench.host.record("a").version
+    version = bench.record("a").version
 
     def fail(_group: object) -> None:
         raise OSError("the disk is gone")
@@ -265,12 +265,12 @@ async def test_a_failed_commit_answers_unavailable_and_changes_no_record(
     for _ in range(2):
         with pytest.raises(UnavailableError, match="the disk is gone"):
             await report(bench, transition(0, 1, 0))
-        assert bench.host.record("a").version == version
-        assert bench.host.record("a").totals.transitions == 0
+        assert bench.record("a").version == version
+        assert bench.record("a").totals.transitions == 0
     assert isinstance(bench.store.failure.result(), StoreFailedError)
     await bench.store.close()
     again = await make_bench(SqliteStore(tmp_path)).open()
-    assert again.host.record("a").version == version
+    assert again.record("a").version == version
     await again.close()
 
 
@@ -307,17 +307,17 @@ async def test_a_damaged_agent_is_quarantined_and_the_others_go_on(tmp_path: Pat
         lambda: again.commands.create("a", make_spec()),
         lambda: again.commands.delete("a"),
         lambda: again.commands.pause("a", ""),
-        lambda: again.host.verify("a"),
+        lambda: again.agents.verify("a"),
     ):
         with pytest.raises(DataLossError, match="event 1 was changed"):
             await call()
-    assert [agent.name for agent in again.host.hosted()] == ["a", "b"]
+    assert [agent.name for agent in again.agents.agents()] == ["a", "b"]
     reply = await again.commands.start_episode(control_pb2.StartEpisodeRequest(agent="b"))
     assert reply.episode == 1
     await again.close()
     once_more = await make_bench(SqliteStore(tmp_path)).open()
     with pytest.raises(DataLossError):
-        once_more.host.record("a")
+        once_more.record("a")
     await once_more.close()
 
 
@@ -340,8 +340,8 @@ async def test_events_that_cannot_be_folded_quarantine_their_agent(make_bench: A
     await store.append("a", 1, [event])
     again = await make_bench(store).open()
     with pytest.raises(DataLossError, match="cannot be folded"):
-        again.host.record("a")
-    assert again.host.record("b").exists
+        again.record("a")
+    assert again.record("b").exists
 
 
 async def test_a_listed_agent_of_which_nothing_is_found_is_quarantined(make_bench: Any) -> None:
@@ -353,7 +353,7 @@ async def test_a_listed_agent_of_which_nothing_is_found_is_quarantined(make_benc
 
     bench = await make_bench(Forgetful()).open()
     with pytest.raises(DataLossError, match="nothing is stored under its name"):
-        bench.host.record("a")
+        bench.record("a")
 
 
 async def test_snapshots_are_taken_by_count_and_at_the_end(tmp_path: Path, make_bench: Any, make_spec: Spec) -> None:
@@ -368,14 +368,14 @@ async def test_snapshots_are_taken_by_count_and_at_the_end(tmp_path: Path, make_
     assert stream.snapshot is not None
     assert len(stream.events) < 4
     await start(bench, abandon_open=True)
-    state = bench.host.record("a").digest()
+    state = bench.record("a").digest()
     await bench.close()
     store = SqliteStore(tmp_path)
     await store.open()
     assert (await store.load("a")).events == []
     await store.close()
     again = await make_bench(SqliteStore(tmp_path)).open()
-    assert again.host.record("a").digest() == state
+    assert again.record("a").digest() == state
     await again.close()
 
 
@@ -415,7 +415,7 @@ async def test_a_refused_call_changes_nothing(bench: Any, make_spec: Spec, trans
     assert await bench.store.load("a") == stored
     assert await bench.store.agents() == ["a"]
     with pytest.raises(NotFoundError):
-        bench.host.record("b")
+        bench.record("b")
 
 
 async def test_a_snapshot_of_a_damaged_stream_is_refused(tmp_path: Path, make_bench: Any, make_spec: Spec) -> None:
@@ -424,7 +424,7 @@ async def test_a_snapshot_of_a_damaged_stream_is_refused(tmp_path: Path, make_be
     await bench.commands.create("a", make_spec())
     await bench.store.agents()  # files the journal
     bench.store._writing.execute("DELETE FROM events")
-    await bench.host.snapshot("a")
+    await bench.snapshot("a")
     assert bench.store._writing.execute("SELECT count(*) FROM snapshots").fetchone() == (0,)
     with pytest.raises(DamagedStreamError):
         await bench.store.load("a")

@@ -17,20 +17,20 @@ async def test_the_tables_of_a_deleted_agent_are_let_go(bench: Any, make_spec: N
     """Or whoever creates and deletes agents under ever new names would fill the memory."""
     await bench.commands.create("a", make_spec())
     await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a"))
-    tables = weakref.ref(bench.host.record("a").state.transition_counts)
+    tables = weakref.ref(bench.record("a").state.transition_counts)
     await bench.commands.delete("a")
-    await bench.host.snapshot("a")
+    await bench.snapshot("a")
     gc.collect()
     assert tables() is None
     with pytest.raises(NotFoundError):
-        bench.host.record("a")
+        bench.record("a")
 
 
 async def test_the_name_can_be_used_again_and_its_stream_goes_on(bench: Any, make_spec: NewSpec) -> None:
     await bench.commands.create("a", make_spec())
     await bench.commands.delete("a")
-    await bench.host.snapshot("a")
+    await bench.snapshot("a")
     record, existed = await bench.commands.create("a", make_spec(seed=1))
     assert not existed
     assert record.version == 3
-    assert (await bench.host.verify("a")).same
+    assert (await bench.agents.verify("a")).same

@@ -32,7 +32,7 @@ async def test_a_transition_that_could_not_be_applied_is_read_again(
         return bench.commands.report(request, wants_action=False)
 
     await report(0)
-    episode = bench.host.record("agent").episodes[started.episode]
+    episode = bench.record("agent").episodes[started.episode]
     episode.transitions = Failing(episode.transitions)
     with pytest.raises(UnavailableError, match="try again"):
         await report(1)
@@ -40,6 +40,6 @@ async def test_a_transition_that_could_not_be_applied_is_read_again(
     assert again.duplicate
     _, last = await report(2)
     assert (last.duplicate, last.done) == (False, True)
-    record = bench.host.record("agent")
+    record = bench.record("agent")
     assert record.totals.transitions == record.settled_state().transition_counts.sum() == 3
-    assert (await bench.host.verify("agent")).same
+    assert (await bench.agents.verify("agent")).same

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
 from safe_psrl_server import policies
-from safe_psrl_server.control_service import start_reply, step_reply
-from safe_psrl_server.copying import copy_agents
+from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.errors import DataLossError, InvalidArgumentError
-from safe_psrl_server.snapshot import snapshot_of
+from safe_psrl_server.rpc.control import start_reply, step_reply
 from safe_psrl_server.store import EventStore, StoreError
 from safe_psrl_server.store.backup import copy_directory
+from safe_psrl_server.store.copy import copy_agents
 from safe_psrl_server.store.memory import MemoryStore
-from safe_psrl_server.store.postgres import PostgresStore
-from safe_psrl_server.store.sqlite import FILE, SqliteStore
+from safe_psrl_server.store.postgres.store import PostgresStore
+from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
 
 HORIZON = 1_500  # with four states a policy of 6,000 entries
 LONG_HORIZON = 25_000  # of 100,000
@@ -68,7 +68,7 @@ async def recovered(bench: Bench, make_bench: Callable[..., Bench]) -> Bench:
     """Another host on the same open store, as a new process would read it."""
     again = make_bench(bench.store)
     await again.host.recover()
-    again.host.ready = True
+    again.agents.ready = True
     return again
 
 
@@ -135,14 +135,14 @@ async def test_repeated_calls_get_the_same_replies_after_a_restart(
             await end(bench, 1)
     for snapshot in (False, True):
         if snapshot:
-            await bench.host.snapshot("a")
+            await bench.snapshot("a")
         again = await recovered(bench, make_bench)
         for episode in (1, 2):
             assert await ask(again, episode) == await ask(bench, episode)
         assert await start(again, request_id="key-2") == first
         assert len(first.policy.actions) == 4 * HORIZON
-        assert snapshot_of(again.host.record("a"), with_policies=True) == snapshot_of(
-            bench.host.record("a"), with_policies=True
+        assert snapshot_of(again.record("a"), with_policies=True) == snapshot_of(
+            bench.record("a"), with_policies=True
         )
 
 
@@ -162,8 +162,8 @@ async def test_overridden_actions_are_counted_without_the_policies(
         await end(bench, episode)
     assert 0 < overridden < 16
     again = await recovered(bench, make_bench)
-    assert again.host.record("a").totals.overridden_actions == overridden
-    assert again.host.record("a").digest() == bench.host.record("a").digest()
+    assert again.record("a").totals.overridden_actions == overridden
+    assert again.record("a").digest() == bench.record("a").digest()
 
 
 @given(st.lists(st.sampled_from(["start", "abandon", "end", "delete", "snapshot"]), max_size=30), st.integers(1, 3))
@@ -176,21 +176,21 @@ def test_what_is_stored_is_what_is_remembered(make_bench: Any, make_spec: Any, c
         spec = make_spec(max_open_episodes=most)
         await bench.commands.create("a", spec)
         for call in calls:
-            record = bench.host.record("a")
+            record = bench.record("a")
             if call == "abandon" or (call == "start" and len(record.open_episodes) < most):
                 await start(bench, abandon_open=call == "abandon")
             elif call == "end" and record.open_episodes:
                 await end(bench, record.open_episodes[-1].number)
             elif call == "snapshot":
-                await bench.host.snapshot("a")
+                await bench.snapshot("a")
             elif call == "delete":
                 await bench.commands.delete("a")
                 assert await stored_policies(bench.store) == set()
                 await bench.commands.create("a", spec)
-            assert await stored_policies(bench.store) == set(bench.host.record("a").episodes)
+            assert await stored_policies(bench.store) == set(bench.record("a").episodes)
             again = await recovered(bench, make_bench)
-            assert snapshot_of(again.host.record("a"), with_policies=True) == snapshot_of(
-                bench.host.record("a"), with_policies=True
+            assert snapshot_of(again.record("a"), with_policies=True) == snapshot_of(
+                bench.record("a"), with_policies=True
             )
         await bench.close()
 
@@ -212,7 +212,7 @@ async def test_fifty_episodes_take_the_room_of_a_few_policies(
         await end(bench, episode)
         if episode in {1, 50}:
             bench.store._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            sizes.append((tmp_path / FILE).stat().st_size)
+            sizes.append((tmp_path / DATABASE_FILE).stat().st_size)
     assert sizes[1] - sizes[0] < 300_000
     assert await stored_policies(bench.store) == {49, 50}
 
@@ -250,14 +250,14 @@ async def test_a_damaged_policy_quarantines_its_agent_alone(
         await end(bench, 1, name)
         await start(bench, name)
     if snapshot:
-        await bench.host.snapshot("a")
+        await bench.snapshot("a")
     bench.store._writing.execute(f"{damage} AND agent = 'a'")
     again = await recovered(bench, make_bench)
     with pytest.raises(DataLossError, match=message):
-        again.host.record("a")
-    assert again.host.record("b").exists
+        again.record("a")
+    assert again.record("b").exists
     with pytest.raises(DataLossError, match=message):
-        await bench.host.verify("a")
+        await bench.agents.verify("a")
     with pytest.raises(StoreError, match=f"agent a is damaged: .*{message}"):
         await asyncio.to_thread(copy_directory, tmp_path / "data", tmp_path / "copy")
 
@@ -270,7 +270,7 @@ async def test_export_and_import_carry_the_policies(
     await bench.commands.create("a", make_spec(horizon=HORIZON))
     await start(bench, request_id="key")
     await step(bench, 1, 0, 0)
-    exported = snapshot_of(bench.host.record("a"), with_policies=True)
+    exported = snapshot_of(bench.record("a"), with_policies=True)
     await bench.commands.import_snapshot("b", exported)
     assert len((await bench.store.load("b")).events[0]) < 5_000
     again = await recovered(bench, make_bench)
@@ -278,7 +278,7 @@ async def test_export_and_import_carry_the_policies(
         assert await stored_policies(bench.store, name) == {1}
         assert await start(again, name, request_id="key") == await start(bench, request_id="key")
         assert (await step(again, 1, 0, 0, name)).duplicate
-    assert again.host.record("b").digest() == bench.host.record("a").digest()
+    assert again.record("b").digest() == bench.record("a").digest()
 
 
 async def test_an_export_without_its_policies_is_refused(new_bench: Callable[..., Any], make_spec: MakeSpec) -> None:
@@ -286,7 +286,7 @@ async def test_an_export_without_its_policies_is_refused(new_bench: Callable[...
     await bench.commands.create("a", make_spec(horizon=HORIZON))
     await start(bench)
     with pytest.raises(InvalidArgumentError, match="episode 1: its policy has the wrong size"):
-        await bench.commands.import_snapshot("b", snapshot_of(bench.host.record("a")))
+        await bench.commands.import_snapshot("b", snapshot_of(bench.record("a")))
 
 
 async def test_a_store_is_copied_with_its_policies(
@@ -322,7 +322,7 @@ async def test_a_replica_gets_a_policy_that_another_one_made(
         assert (await step(first, episode, 0, 0)).duplicate
         await end(first, episode)
     assert await stored_policies(here.store) == {4, 5}
-    assert (await there.host.verify("a")).same
+    assert (await there.agents.verify("a")).same
 
 
 # --- stores of the schema before
@@ -346,7 +346,7 @@ async def check_old(bench: Bench, played: control_pb2.StartEpisodeResponse) -> N
     await end(bench, 1)
     await start(bench)
     assert await stored_policies(bench.store) == {2}
-    assert (await bench.host.verify("a")).same
+    assert (await bench.agents.verify("a")).same
 
 
 async def test_a_database_of_the_schema_before_is_read_on(
@@ -355,7 +355,7 @@ async def test_a_database_of_the_schema_before_is_read_on(
     before = await make_bench(SqliteStore(tmp_path / "data")).open()
     played = await play_inline(before, make_spec(horizon=HORIZON))
     await before.close()
-    db = sqlite3.connect(tmp_path / "data" / FILE)
+    db = sqlite3.connect(tmp_path / "data" / DATABASE_FILE)
     db.executescript("DROP TABLE policies; PRAGMA user_version = 1")
     db.close()
     shutil.copytree(tmp_path / "data", tmp_path / "backup")

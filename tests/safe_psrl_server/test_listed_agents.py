@@ -13,10 +13,11 @@ import pytest
 
 from safe_psrl import CmdpSpec, Constraint, SafePsrl, SimulatedRun
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
-from safe_psrl_server.conversion import cmdp_to_message, definition_of, pack, unpack
+from safe_psrl_server.agents.conversion import cmdp_to_message, pack, unpack
+from safe_psrl_server.agents.definition import definition_of
+from safe_psrl_server.agents.snapshot import refuse_nonsense, restored, snapshot_of
 from safe_psrl_server.errors import InvalidArgumentError
-from safe_psrl_server.snapshot import refuse_nonsense, restored, snapshot_of
-from safe_psrl_server.store.sqlite import SqliteStore
+from safe_psrl_server.store.sqlite.store import SqliteStore
 from safe_psrl_testbed import TabularEnvironment
 
 Spec = Callable[..., model_pb2.AgentSpec]
@@ -54,7 +55,7 @@ async def test_learning_equals_the_library_through_crashes(tmp_path: Path, make_
         for _ in range(5):
             await play(bench, environment)
         run.advance(5)
-        state = bench.host.record("a").settled_state()
+        state = bench.record("a").settled_state()
         assert np.array_equal(state.transition_counts, run.state.transition_counts)
         assert np.array_equal(state.dual_variables, run.state.dual_variables)
         while bench.host._background:  # a copy is only a crash's image while nobody writes
@@ -68,7 +69,7 @@ async def play(bench: Any, environment: TabularEnvironment) -> None:
     """One episode, step by step."""
     state = environment.reset()
     started = await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a", state=state))
-    policy = bench.host.record("a").episodes[started.episode].policy
+    policy = bench.record("a").episodes[started.episode].policy
     for step in range(environment.spec.horizon):
         action = int(policy[step, state])
         outcome = environment.step(action)
@@ -132,7 +133,7 @@ async def test_a_snapshot_is_as_large_as_the_support(bench: Any) -> None:
         spec, kernel = ring(num_states, 2)
         await bench.commands.create("a", model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), seed=SEED))
         await play(bench, TabularEnvironment(spec, kernel))
-        record = bench.host.record("a")
+        record = bench.record("a")
         data = snapshot_of(record).SerializeToString()
         sizes.append(len(data))
         assert restored("a", data).digest() == record.digest()
@@ -145,7 +146,7 @@ async def test_a_snapshot_is_as_large_as_the_support(bench: Any) -> None:
 async def test_impossible_counts_are_refused(bench: Any, make_spec: Spec, place: tuple[int, ...]) -> None:
     """Where the list has ended, or beyond its width."""
     await bench.commands.create("a", make_spec(listed=True))
-    snapshot = snapshot_of(bench.host.record("a"))
+    snapshot = snapshot_of(bench.record("a"))
     width = max(3, place[-1] + 1)
     counts = np.zeros((1, 4, 3, width), np.int64)
     counts[place] = 1

@@ -8,10 +8,10 @@ from hypothesis import strategies as some
 
 from safe_psrl.learner import Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
-from safe_psrl_server import decisions
-from safe_psrl_server.agent_record import AgentRecord
-from safe_psrl_server.observations import read, read_steps, step_event, trajectory_event, write_steps
-from safe_psrl_server.snapshot import snapshot_of
+from safe_psrl_server.agents import decisions
+from safe_psrl_server.agents.observations import read, read_steps, step_event, trajectory_event, write_steps
+from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.snapshot import snapshot_of
 
 Spec = Callable[..., model_pb2.AgentSpec]
 See = Callable[..., control_pb2.Transition]

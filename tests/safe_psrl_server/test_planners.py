@@ -11,7 +11,7 @@ from safe_psrl.learner import AgentState, SafePsrl
 from safe_psrl.problem.presets import preset
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl_server import planners
-from safe_psrl_server.planners import Planners, TimedPlan, is_short, patience
+from safe_psrl_server.agents.planner import Planners, TimedPlan, is_short, patience
 
 STATES = 60
 

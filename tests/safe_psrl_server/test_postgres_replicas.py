@@ -9,14 +9,14 @@ import psycopg
 import pytest
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
-from safe_psrl_server.commands import AgentCommands
-from safe_psrl_server.control_service import ControlService, start_reply, step_reply
+from safe_psrl_server.agents.commands import AgentCommands
+from safe_psrl_server.agents.status import record_status
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.errors import NotFoundError, ServiceError, UnavailableError
-from safe_psrl_server.statuses import record_status
+from safe_psrl_server.rpc.control import ControlService, start_reply, step_reply
 from safe_psrl_server.store import postgres
 from safe_psrl_server.store.memory import MemoryStore
-from safe_psrl_server.store.postgres import PostgresStore
+from safe_psrl_server.store.postgres.store import PostgresStore
 
 Operation = Callable[[AgentCommands], Awaitable[object]]
 Bench = Any  # of conftest
@@ -60,7 +60,7 @@ def acting(agent: str, state: int, **fields: Any) -> Operation:
 
 def looking(agent: str) -> Operation:
     async def call(commands: AgentCommands) -> object:
-        status = record_status(await commands.host.fresh_record(agent), with_digest=True)
+        status = record_status(await commands.agents.record(agent), with_digest=True)
         status.plan_seconds = 0.0
         return status
 
@@ -142,7 +142,7 @@ async def test_calls_at_any_replica_are_answered_as_by_one_host(
     """Every reply and every refusal, word for word, whichever replica is asked."""
     spec, single = make_spec(fallback=True), await make_bench(MemoryStore()).open()
     for bench in pair:
-        bench.host.now_micros = bench.commands.host.now_micros = single.clock
+        bench.agents.now_micros = bench.commands.agents.now_micros = single.clock
     schedule, chosen, replies = Schedule(seed, spec), random.Random(seed), 0
     for operation in (creating("a", spec), creating("b", spec), *(schedule.next() for _ in range(250))):
         single.clock.pass_seconds(1)
@@ -174,7 +174,7 @@ async def test_calls_that_race_at_two_replicas_are_each_entered_once(pair: tuple
             state = 2
     statuses = [await looking("a")(bench.commands) for bench in pair]
     assert statuses[0] == statuses[1]
-    assert (await pair[0].host.fresh_record("a")).totals.transitions == 21
+    assert (await pair[0].agents.record("a")).totals.transitions == 21
 
 
 async def test_an_agent_that_was_created_elsewhere_is_found(pair: tuple[Bench, Bench], make_spec: MakeSpec) -> None:
@@ -186,11 +186,11 @@ async def test_an_agent_that_was_created_elsewhere_is_found(pair: tuple[Bench, B
     assert (await here.commands.get_action(control_pb2.GetActionRequest(agent="a", state=0))).episode == 1
     await there.commands.delete("a")
     with pytest.raises(NotFoundError):
-        await here.host.fresh_record("a")
+        await here.agents.record("a")
     with pytest.raises(NotFoundError):
         await here.commands.pause("a", "")
     await here.commands.create("a", make_spec(horizon=2))
-    assert (await there.host.fresh_record("a")).definition.spec.horizon == 2
+    assert (await there.agents.record("a")).definition.spec.horizon == 2
 
 
 async def test_calls_of_a_stream_keep_their_order_at_a_replica_that_has_to_look_for_the_agent(
@@ -256,17 +256,17 @@ async def test_only_the_tail_is_read_again(
     """A replica that is behind reads what it lacks, not the agent."""
     here, there = pair
     await here.commands.create("a", make_spec())
-    await there.host.fresh_record("a")
+    await there.agents.record("a")
 
     async def never(_agent: str) -> None:
         raise AssertionError("it read everything")
 
     monkeypatch.setattr(there.store, "load", never)
     await here.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a", state=0))
-    assert (await there.host.fresh_record("a")).version == 2
+    assert (await there.agents.record("a")).version == 2
     await stepping("a", seen(0, 1, 2))(here.commands)
     await stepping("a", seen(2, 1, 2))(there.commands)
-    assert (await there.host.fresh_record("a")).version == 4
+    assert (await there.agents.record("a")).version == 4
 
 
 async def test_a_replica_that_is_far_behind_begins_at_the_latest_snapshot(
@@ -275,11 +275,11 @@ async def test_a_replica_that_is_far_behind_begins_at_the_latest_snapshot(
     """The events that it lacks were dropped."""
     here, there = pair
     await here.commands.create("a", make_spec())
-    await there.host.fresh_record("a")
+    await there.agents.record("a")
     for _ in range(3):
         for _ in range(2):
             await starting("a", 0, abandon_open=True)(here.commands)
-        await here.host.snapshot("a")
+        await here.snapshot("a")
     assert await there.store.load_tail("a", 1) is None
     assert await looking("a")(there.commands) == await looking("a")(here.commands)
 
@@ -289,14 +289,14 @@ async def test_what_others_did_is_seen_after_a_refresh(pair: tuple[Bench, Bench]
     here, there = pair
     await here.commands.create("a", make_spec())
     await starting("a", 0)(here.commands)
-    await here.host.snapshot("a")
-    assert there.host.hosted() == []
-    await there.host.refresh()
-    (agent,) = there.host.hosted()
+    await here.snapshot("a")
+    assert there.agents.agents() == []
+    await there.agents.refresh()
+    (agent,) = there.agents.agents()
     assert (agent.record and agent.record.version, agent.snapshot_version) == (2, 2)
     await starting("a", 0, abandon_open=True)(here.commands)
-    await here.host.snapshot("a")
-    await there.host.refresh()
+    await here.snapshot("a")
+    await there.agents.refresh()
     assert (agent.record and agent.record.version, agent.snapshot_version, agent.unsaved_since_micros) == (4, 4, None)
 
 
@@ -320,8 +320,8 @@ async def test_an_append_of_unknown_outcome_is_unavailable_and_can_be_repeated(
     monkeypatch.setattr(postgres, "commit", real)
     reply: Any = await call(here.commands)
     assert reply.duplicate
-    assert (await here.host.fresh_record("a")).totals.transitions == 1
-    assert (await here.host.verify("a")).same
+    assert (await here.agents.record("a")).totals.transitions == 1
+    assert (await here.agents.verify("a")).same
 
 
 async def test_a_page_of_the_list_reads_no_more_than_it_shows(pair: tuple[Bench, Bench], make_spec: MakeSpec) -> None:
@@ -330,10 +330,10 @@ async def test_a_page_of_the_list_reads_no_more_than_it_shows(pair: tuple[Bench,
     for i in range(9):
         await here.commands.create(f"agent-{i}", make_spec())
     await here.commands.delete("agent-3")
-    await there.host.refresh("agent-1", 3)
-    assert [agent.name for agent in there.host.hosted()] == ["agent-2", "agent-4", "agent-5", "agent-6", "agent-7"]
-    await there.host.refresh("", 2, lambda name: name in {"agent-0", "agent-8"})
-    assert len(there.host.hosted()) == 7
+    await there.agents.refresh("agent-1", 3)
+    assert [agent.name for agent in there.agents.agents()] == ["agent-2", "agent-4", "agent-5", "agent-6", "agent-7"]
+    await there.agents.refresh("", 2, lambda name: name in {"agent-0", "agent-8"})
+    assert len(there.agents.agents()) == 7
 
 
 @pytest.mark.parametrize("deleted", [True, False])

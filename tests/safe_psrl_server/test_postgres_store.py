@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import psycopg
 import pytest
 from postgres_process import PostgresProcess
+from safe_psrl_server.store.postgres_schema import MIGRATIONS
 
 from safe_psrl_server.store import (
     DamagedStreamError,
@@ -14,10 +15,9 @@ from safe_psrl_server.store import (
     StoreUnavailableError,
     VersionConflictError,
     open_store,
-    shown_address,
+    redacted_address,
 )
-from safe_psrl_server.store.postgres import PostgresStore
-from safe_psrl_server.store.postgres_schema import MIGRATIONS
+from safe_psrl_server.store.postgres.store import PostgresStore
 
 NewStore = Callable[[], PostgresStore]
 
@@ -224,5 +224,5 @@ async def test_an_address_where_no_database_is_is_one_line_without_the_password(
 
 
 def test_the_password_of_an_address_is_never_shown() -> None:
-    assert shown_address("postgresql://me:secret@host:5432/x?password=secret") == "postgresql://host:5432/x"
-    assert shown_address("sqlite:data") == "sqlite:data"
+    assert redacted_address("postgresql://me:secret@host:5432/x?password=secret") == "postgresql://host:5432/x"
+    assert redacted_address("sqlite:data") == "sqlite:data"

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from safe_psrl import CmdpSpec, SafePsrl, Transition, act, settle
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, ServiceError, StepGapError
-from safe_psrl_server.store.sqlite import SqliteStore
+from safe_psrl_server.store.sqlite.store import SqliteStore
 
 HORIZON = 3
 ACTIONS = st.sampled_from([0, 1])  # available everywhere
@@ -300,7 +300,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         """Every acknowledged transition once, no other; the dual variables of a learner that saw the same."""
         if not hasattr(self, "bench"):
             return
-        record = self.bench.host.record("a")
+        record = self.bench.record("a")
         counts = record.settled_state().transition_counts
         expected = np.zeros_like(counts)
         for place, times in self.counts.items():

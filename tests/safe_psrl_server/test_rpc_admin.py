@@ -584,7 +584,7 @@ def test_verifying_finds_a_difference(server: EmbeddedServer, wire: Any) -> None
     """Memory that went wrong does not go unnoticed."""
     agent = wire.create()
     play(wire, agent, 1)
-    server._server.host.record(agent).totals.transitions += 1
+    server._server.record(agent).totals.transitions += 1
     reply = wire.admin.VerifyAgent(admin_pb2.VerifyAgentRequest(agent=agent))
     assert not reply.ok
     assert "differ" in reply.difference

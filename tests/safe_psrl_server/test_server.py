@@ -17,7 +17,7 @@ from safe_psrl_server.config import ConfigError, load_config
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.server import Server
 from safe_psrl_server.store import StoreError
-from safe_psrl_server.store.sqlite import FILE
+from safe_psrl_server.store.sqlite.store import DATABASE_FILE
 
 Refuse = Callable[[Callable[[], object]], Any]
 Code = grpc.StatusCode
@@ -109,7 +109,7 @@ def test_a_quarantined_agent_over_the_wire(tmp_path: Path, make_wire: Callable[.
         for name in ("a", "b"):
             wire.create(name=name)
             wire.start(name)
-    db = sqlite3.connect(tmp_path / FILE)
+    db = sqlite3.connect(tmp_path / DATABASE_FILE)
     for table in ("snapshots", "events"):
         db.execute(f"UPDATE {table} SET payload = x'00' WHERE agent = 'a'")  # noqa: S608  # ours
     db.commit()
@@ -137,7 +137,7 @@ def test_a_server_that_is_not_ready_says_so(make_wire: Callable[..., Any], refus
     """UNAVAILABLE by every call; an empty list would look as if the agents were gone."""
     with EmbeddedServer() as server, make_wire(server.target) as wire:
         wire.create(name="a")
-        server._server.host.ready = False
+        server._server.agents.ready = False
         for call in (
             lambda: wire.start("a"),
             lambda: wire.act("a", 0),
@@ -147,7 +147,7 @@ def test_a_server_that_is_not_ready_says_so(make_wire: Callable[..., Any], refus
             lambda: next(wire.admin.WatchAgents(admin_pb2.WatchAgentsRequest())),
         ):
             assert refusal(call).code == Code.UNAVAILABLE
-        server._server.host.ready = True
+        server._server.agents.ready = True
         assert wire.status("a").agent == "a"
 
 

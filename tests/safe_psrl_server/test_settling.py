@@ -10,7 +10,7 @@ from safe_psrl.learner import AgentState, settle
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl_proto.v1 import control_pb2, model_pb2
 from safe_psrl_server import agent_record, planners
-from safe_psrl_server.conversion import cmdp_to_message
+from safe_psrl_server.agents.conversion import cmdp_to_message
 from safe_psrl_server.store.memory import MemoryStore
 
 STATES, HORIZON = 60, 30  # of plans that are made in a thread
@@ -66,8 +66,8 @@ async def report(bench: Bench, episode: int, steps: range) -> None:
 async def check_recovered(bench: Bench, make_bench: Callable[..., Bench]) -> None:
     again = make_bench(bench.store)
     await again.host.recover()
-    again.host.ready = True
-    assert again.host.record("a").digest() == bench.host.record("a").digest()
+    again.agents.ready = True
+    assert again.record("a").digest() == bench.record("a").digest()
 
 
 async def test_steps_are_settled_by_the_thread_that_plans(
@@ -77,7 +77,7 @@ async def test_steps_are_settled_by_the_thread_that_plans(
     for episode in (1, 2, 3):
         await report(bench, episode, range(5))
         await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a", abandon_open=True))
-        state = bench.host.record("a").state
+        state = bench.record("a").state
         assert state.pending == ()
         assert state.transition_counts.sum() == state.visits.sum() == 5 * episode
     assert settled_by == ["planner"] * 3
@@ -93,7 +93,7 @@ async def test_a_trajectory_is_settled_by_the_thread_that_plans(
     request = control_pb2.ReportEpisodeRequest(agent="a", episode=1, transitions=path)
     request.next.SetInParent()
     assert (await bench.commands.report_episode(request)).next.episode == 2
-    state = bench.host.record("a").state
+    state = bench.record("a").state
     assert state.pending == ()
     assert state.transition_counts.sum() == HORIZON
     assert settled_by == ["planner"]
@@ -105,5 +105,5 @@ async def test_steps_that_come_after_a_plan_are_not_lost(bench: Bench, make_benc
     await report(bench, 1, range(2))
     await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a", abandon_open=True))
     await report(bench, 2, range(4))
-    assert bench.host.record("a").settled_state().transition_counts.sum() == 6
+    assert bench.record("a").settled_state().transition_counts.sum() == 6
     await check_recovered(bench, make_bench)

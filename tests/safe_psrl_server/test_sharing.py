@@ -8,9 +8,9 @@ import pytest
 
 from safe_psrl_proto.v1 import control_pb2, model_pb2
 from safe_psrl_server import agent_record, conversion
-from safe_psrl_server.conversion import completed, definition_of
-from safe_psrl_server.folding import folded
-from safe_psrl_server.snapshot import snapshot_of
+from safe_psrl_server.agents.definition import completed, definition_of
+from safe_psrl_server.agents.folding import folded
+from safe_psrl_server.agents.snapshot import snapshot_of
 
 MakeSpec = Callable[..., model_pb2.AgentSpec]
 
@@ -58,5 +58,5 @@ async def test_a_history_gives_the_same_in_steps_of_any_size(
     stream = await bench.store.load("a")
     monkeypatch.setattr(agent_record, "SETTLE_AFTER", every)
     again = folded("a", stream)
-    assert snapshot_of(again) == snapshot_of(bench.host.record("a"))
-    assert again.digest() == bench.host.record("a").digest()
+    assert snapshot_of(again) == snapshot_of(bench.record("a"))
+    assert again.digest() == bench.record("a").digest()

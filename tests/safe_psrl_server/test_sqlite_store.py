@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from safe_psrl_server.store import DamagedStreamError, StoredStream, StoreError, StoreFailedError, gathering
 from safe_psrl_server.store.gathering import LONE_COMMITS, MANY_ARRIVALS, PATIENT_PASSES, QUIET_PASSES
 from safe_psrl_server.store.schema import APPLICATION_ID, MIGRATIONS
-from safe_psrl_server.store.sqlite import FILE, SqliteStore, _Group
+
+from safe_psrl_server.store import DamagedStreamError, StoredStream, StoreError, StoreFailedError, gathering
+from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
 
 
 @pytest.fixture
@@ -253,9 +253,9 @@ async def test_a_commit_that_fails_by_the_loop_stops_everything_too(
 
 async def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
     """A file of no bytes is a database of version 0 and is brought to the newest."""
-    (tmp_path / FILE).touch()
+    (tmp_path / DATABASE_FILE).touch()
     assert await reopened(tmp_path, "a") == StoredStream(None, [], 0)
-    with sqlite3.connect(tmp_path / FILE) as db:
+    with sqlite3.connect(tmp_path / DATABASE_FILE) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
         assert db.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
     db.close()
@@ -266,7 +266,7 @@ async def test_a_newer_schema_is_refused(tmp_path: Path, data: SqliteStore) -> N
     await data.append("a", 0, [b"x"])
     await data.close()
     newer = len(MIGRATIONS) + 1
-    db = sqlite3.connect(tmp_path / FILE)
+    db = sqlite3.connect(tmp_path / DATABASE_FILE)
     db.execute(f"PRAGMA user_version = {newer}")
     db.close()
     assert f"schema version {newer}, this release knows {len(MIGRATIONS)}: use a newer release" in await refused(tmp_path)
@@ -274,18 +274,18 @@ async def test_a_newer_schema_is_refused(tmp_path: Path, data: SqliteStore) -> N
 
 async def test_a_database_of_somebody_else_is_refused(tmp_path: Path) -> None:
     """And not changed: no table is added to it."""
-    db = sqlite3.connect(tmp_path / FILE)
+    db = sqlite3.connect(tmp_path / DATABASE_FILE)
     db.executescript("CREATE TABLE songs (title TEXT); INSERT INTO songs VALUES ('x');")
     db.close()
     assert "not one of this service" in await refused(tmp_path)
-    db = sqlite3.connect(tmp_path / FILE)
+    db = sqlite3.connect(tmp_path / DATABASE_FILE)
     assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
     db.close()
 
 
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     """It says damaged, and what to do."""
-    (tmp_path / FILE).write_bytes(b"no database at all" * 100)
+    (tmp_path / DATABASE_FILE).write_bytes(b"no database at all" * 100)
     assert "is damaged (file is not a database): restore it from a backup" in await refused(tmp_path)
 
 
@@ -300,12 +300,12 @@ async def test_a_log_that_was_cut_off_is_noticed(tmp_path: Path, data: SqliteSto
     event is in our own log; that it was filed is not."""
     await data.append("a", 0, [b"1"])
     await data.close()
-    older = (tmp_path / FILE).read_bytes()
+    older = (tmp_path / DATABASE_FILE).read_bytes()
     again = SqliteStore(tmp_path)
     await again.open()
     await again.append("a", 1, [b"2"])
     await again.close()
-    (tmp_path / FILE).write_bytes(older)
+    (tmp_path / DATABASE_FILE).write_bytes(older)
     assert "1 commits behind what was acknowledged" in await refused(tmp_path)
 
 
@@ -451,7 +451,7 @@ async def test_refused_opening_holds_nothing(tmp_path: Path, data: SqliteStore, 
     if noted:
         (tmp_path / "commits").write_bytes(noted)
     else:
-        (tmp_path / FILE).write_bytes(b"no database at all" * 100)
+        (tmp_path / DATABASE_FILE).write_bytes(b"no database at all" * 100)
     before = open_files()
     message = await refused(tmp_path)
     assert open_files() <= before

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
-from safe_psrl_server.control_service import ControlService
+from safe_psrl_server.rpc.control import ControlService
 from safe_psrl_server.rpc.middleware import MAX_BATCH_CALLS, calls_in
 from safe_psrl_server.store.memory import MemoryStore
 
@@ -167,7 +167,7 @@ def test_a_failure_that_nobody_expected_ends_the_stream_with_a_status(
     def fail(*_arguments: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("safe_psrl_server.decisions.repeated_start", fail)
+    monkeypatch.setattr("safe_psrl_server.agents.decisions.repeated_start", fail)
     replies = wire.control.StepStream(iter([Request(tag=1), batch(start(agent)) if together else start(agent)]), timeout=60)
     assert next(replies).tag == 1
     with pytest.raises(grpc.RpcError) as caught:

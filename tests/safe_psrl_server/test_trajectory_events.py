@@ -15,12 +15,13 @@ from hypothesis import strategies as some
 from safe_psrl import CmdpSpec, Constraint
 from safe_psrl.learner import AgentState, settle
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
-from safe_psrl_server import decisions
-from safe_psrl_server.agent_record import AgentRecord
-from safe_psrl_server.conversion import cmdp_to_message, completed
+from safe_psrl_server.agents import decisions
+from safe_psrl_server.agents.conversion import cmdp_to_message
+from safe_psrl_server.agents.definition import completed
+from safe_psrl_server.agents.observations import read
+from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.errors import ServiceError
-from safe_psrl_server.observations import read
 from safe_psrl_server.store.memory import MemoryStore
 
 HORIZON, STATES, ACTIONS = 4, 3, 2
@@ -116,12 +117,12 @@ def test_a_trajectory_teaches_what_its_steps_teach(
             await bench.commands.create(name, definition(learned, stationary, listed))
         await learn_by_steps(bench.commands, played)
         await learn_by_trajectories(bench.commands, played)
-        one, other = [await bench.host.verify(name) for name in ("steps", "trajectories")]
+        one, other = [await bench.agents.verify(name) for name in ("steps", "trajectories")]
         assert one.same
         assert other.same
         assert one.digest == other.digest
-        assert bench.host.record("steps").digest() == bench.host.record("trajectories").digest() == one.digest
-        assert bench.host.record("trajectories").totals.transitions == sum(len(episode.path) for episode in played)
+        assert bench.record("steps").digest() == bench.record("trajectories").digest() == one.digest
+        assert bench.record("trajectories").totals.transitions == sum(len(episode.path) for episode in played)
         await bench.close()
 
     asyncio.run(compare())
@@ -137,7 +138,7 @@ async def test_an_episode_that_is_reported_at_once_is_three_events(bench: Any, m
     kinds = ["agent_created", "episode_started", "trajectory_observed", "episode_ended"]
     assert [event.WhichOneof("kind") for event in stored] == kinds
     assert [step.step for step in read(stored[2])[1]] == list(range(50))
-    assert bench.host.record("a").version == 4
+    assert bench.record("a").version == 4
 
 
 @pytest.mark.parametrize("learned", [False, True])
@@ -328,9 +329,9 @@ async def test_a_trajectory_that_lost_the_race_is_decided_on_anew(make_bench: An
         await second.commands.create("a", make_spec(max_open_episodes=2))
         await first.commands.report_episode(control_pb2.ReportEpisodeRequest(agent="a", episode=1, transitions=path))
         assert (await second.commands.report_episode(request)).next.episode == 3
-    verified = await two.host.verify("a")
+    verified = await two.agents.verify("a")
     assert verified.same
-    assert two.host.record("a").digest() == alone.host.record("a").digest()
-    assert two.host.record("a").settled_state().transition_counts.sum() == 6
+    assert two.record("a").digest() == alone.record("a").digest()
+    assert two.record("a").settled_state().transition_counts.sum() == 6
     for bench in (one, two, alone):
         await bench.close()

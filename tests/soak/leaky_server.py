@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from safe_psrl_cli.main import main
-from safe_psrl_server.commands import AgentCommands
+from safe_psrl_server.agents.commands import AgentCommands
 
 BUFFER = 20_000  # bytes that are kept with a report
 

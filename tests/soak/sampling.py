@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from safe_psrl_server.store.log import LOG
 from server_process import ServerProcess
 
-from safe_psrl_server.store.log import LOG
-from safe_psrl_server.store.sqlite import FILE
+from safe_psrl_server.store.sqlite.store import DATABASE_FILE
 
 INTERVAL: Final = 1.0
 WORK: Final = bytes(1_000_000)
@@ -108,7 +108,7 @@ class Sampler:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
         fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
         p50, p99 = np.quantile(taken, [0.5, 0.99]) if taken else (np.nan, np.nan)
-        database = self._server.data / FILE
+        database = self._server.data / DATABASE_FILE
         self.samples.append(
             Sample(
                 seconds=self.now,

@@ -40,7 +40,7 @@ def test_bench_grow_measures_a_fleet_and_a_history(
 
 def test_the_history_is_what_an_agent_stores() -> None:
     """It folds, episode by episode, to as many transitions as were asked for."""
-    from safe_psrl_server.agent_record import AgentRecord  # noqa: PLC0415
+    from safe_psrl_server.agents.record import AgentRecord  # noqa: PLC0415
 
     record = AgentRecord("a")
     for event in history._history(95):

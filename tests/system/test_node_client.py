@@ -13,7 +13,8 @@ from server_process import ServerProcess
 import safe_psrl_proto
 from safe_psrl import SafePsrl, Transition, act
 from safe_psrl_proto.v1 import admin_pb2
-from safe_psrl_server.conversion import definition_of, unpack
+from safe_psrl_server.agents.conversion import unpack
+from safe_psrl_server.agents.definition import definition_of
 
 pytestmark = pytest.mark.slow
 

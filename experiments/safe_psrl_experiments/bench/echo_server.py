@@ -16,8 +16,6 @@ from typing import Any, Final
 import grpc
 import uvloop
 
-from safe_psrl_server.scheduling import wake_without_interrupting
-
 UNARY: Final = "/bench.Echo/Unary"
 STREAM: Final = "/bench.Echo/Stream"
 POLITE: Final = "polite"
@@ -66,6 +64,4 @@ async def _serve() -> None:
 
 
 if __name__ == "__main__":
-    if POLITE in sys.argv:
-        wake_without_interrupting()
     uvloop.run(_serve())

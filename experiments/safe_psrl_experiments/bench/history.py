@@ -11,12 +11,14 @@ from typing import Final, NamedTuple
 from safe_psrl.problem.presets import preset
 from safe_psrl_experiments.bench.measure import Result, judged
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
-from safe_psrl_server import decisions
-from safe_psrl_server.agent_record import AgentRecord
+from safe_psrl_server.agents import decisions
+from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.config import Limits, SnapshotPolicy
-from safe_psrl_server.conversion import cmdp_to_message, completed
-from safe_psrl_server.host import PLANNED_BY, AgentHost
-from safe_psrl_server.store.sqlite import FILE, SqliteStore
+from safe_psrl_server.agents.conversion import cmdp_to_message
+from safe_psrl_server.agents.definition import completed
+from safe_psrl_server.agents.planner import PLANNED_BY
+from safe_psrl_server.agents.service import AgentService
+from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
 
 AGENT: Final = "agent"
 GROUP: Final = 10_000  # events of an append
@@ -39,7 +41,7 @@ def bench_history(directory: Path, transitions: int, report: Report = lambda _: 
     long, short = directory / "long", directory / "short"
     payload = _write(long, transitions, report)
     _write(short, transitions // 10, report)
-    stored = sum(path.stat().st_size for path in long.glob(f"{FILE}*"))
+    stored = sum(path.stat().st_size for path in long.glob(f"{DATABASE_FILE}*"))
     report(f"reading {transitions:,} transitions without a snapshot")
     recovery, bare = _in_turn(lambda: _recover(long), lambda: _read_bare(long), TURNS)
     for place in (long, short):
@@ -123,7 +125,7 @@ def _recover(directory: Path) -> _Read:
         store = SqliteStore(directory)
         await store.open()
         try:
-            host = AgentHost(store, Limits(), SnapshotPolicy())
+            host = AgentService(store, Limits(), SnapshotPolicy())
             began = time.perf_counter()
             await host.recover()
             seconds = time.perf_counter() - began
@@ -137,7 +139,7 @@ def _recover(directory: Path) -> _Read:
 
 def _read_bare(directory: Path) -> _Read:
     """The same rows, each one parsed, and nothing else."""
-    db = sqlite3.connect(directory / FILE)
+    db = sqlite3.connect(directory / DATABASE_FILE)
     try:
         began = time.perf_counter()
         rows = db.execute("SELECT version, payload, link FROM events WHERE agent = ? ORDER BY version", (AGENT,)).fetchall()
@@ -152,14 +154,14 @@ async def _snapshot_and_go_on(directory: Path) -> None:
     """Two snapshots, so that the history is dropped, and events after them."""
     store = SqliteStore(directory)
     await store.open()
-    host = AgentHost(store, Limits(), SnapshotPolicy())
+    host = AgentService(store, Limits(), SnapshotPolicy())
     await host.recover()
     host.ready = True
     version = host.record(AGENT).version
     pauses = [events_pb2.Event(agent_resumed=events_pb2.AgentResumed()).SerializeToString()]
     await host.snapshot(AGENT)
     await store.append(AGENT, version, pauses * TAIL)
-    again = AgentHost(store, Limits(), SnapshotPolicy())
+    again = AgentService(store, Limits(), SnapshotPolicy())
     await again.recover()
     await again.snapshot(AGENT)
     await store.append(AGENT, version + TAIL, pauses * TAIL)

@@ -24,7 +24,6 @@ from safe_psrl_experiments.bench.load import Echo, Target, Turn
 from safe_psrl_experiments.bench.measure import Bar, Result, judged
 from safe_psrl_experiments.bench.native import native_rate
 from safe_psrl_proto.v1 import control_pb2, model_pb2
-from safe_psrl_server.transport import SETTINGS
 
 CALLS: Final = 2_000  # of a turn: short, because the speed of a shared machine changes from second to second
 IN_FLIGHT: Final = 64
@@ -225,7 +224,7 @@ class _EchoServer(NamedTuple):
 @contextmanager
 def _echo_server(*options: str) -> Iterator[_EchoServer]:
     command = [sys.executable, "-m", "safe_psrl_experiments.bench.echo_server", *options]
-    environment = os.environ | SETTINGS if POLITE in options else os.environ
+    environment = os.environ
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:  # noqa: S603  # our own module
         try:
             assert process.stdout is not None  # noqa: S101  # piped

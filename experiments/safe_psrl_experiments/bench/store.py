@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from safe_psrl_experiments.bench.measure import Result, judged
-from safe_psrl_server.store.postgres import PostgresStore
+from safe_psrl_server.store.postgres.store import PostgresStore
 
 SCHEMA: Final = "safe_psrl_bench"
 PAYLOAD: Final = bytes(range(60))  # about an observed transition

@@ -25,41 +25,39 @@ _sym_db = _symbol_database.Default()
 from safe_psrl_proto.v1 import model_pb2 as safe__psrl__proto_dot_v1_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsafe_psrl_proto/v1/events.proto\x12\x0csafe_psrl.v1\x1a\x1esafe_psrl_proto/v1/model.proto\"\x9d\x04\n\x05\x45vent\x12\x13\n\x0btime_micros\x18\x01 \x01(\x03\x12\x33\n\ragent_created\x18\x02 \x01(\x0b\x32\x1a.safe_psrl.v1.AgentCreatedH\x00\x12\x37\n\x0f\x65pisode_started\x18\x03 \x01(\x0b\x32\x1c.safe_psrl.v1.EpisodeStartedH\x00\x12?\n\x13transition_observed\x18\x04 \x01(\x0b\x32 .safe_psrl.v1.TransitionObservedH\x00\x12\x33\n\repisode_ended\x18\x05 \x01(\x0b\x32\x1a.safe_psrl.v1.EpisodeEndedH\x00\x12\x31\n\x0c\x61gent_paused\x18\x06 \x01(\x0b\x32\x19.safe_psrl.v1.AgentPausedH\x00\x12\x33\n\ragent_resumed\x18\x07 \x01(\x0b\x32\x1a.safe_psrl.v1.AgentResumedH\x00\x12\x33\n\ragent_deleted\x18\x08 \x01(\x0b\x32\x1a.safe_psrl.v1.AgentDeletedH\x00\x12\x35\n\x0e\x61gent_imported\x18\t \x01(\x0b\x32\x1b.safe_psrl.v1.AgentImportedH\x00\x12?\n\x13trajectory_observed\x18\n \x01(\x0b\x32 .safe_psrl.v1.TrajectoryObservedH\x00\x42\x06\n\x04kind\"5\n\x0c\x41gentCreated\x12%\n\x04spec\x18\x01 \x01(\x0b\x32\x17.safe_psrl.v1.AgentSpec\"\xfb\x02\n\x0e\x45pisodeStarted\x12\x0f\n\x07\x65pisode\x18\x01 \x01(\x03\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12$\n\x06policy\x18\x03 \x01(\x0b\x32\x14.safe_psrl.v1.Policy\x12\x11\n\tpessimism\x18\x04 \x03(\x01\x12\x12\n\ndual_scale\x18\x05 \x03(\x01\x12\x16\n\x0e\x64ual_variables\x18\x06 \x03(\x01\x12\x1b\n\x13next_dual_variables\x18\x07 \x03(\x01\x12\x18\n\x10predicted_reward\x18\x08 \x01(\x01\x12\x17\n\x0fpredicted_costs\x18\t \x03(\x01\x12\x14\n\x0ckernel_draws\x18\n \x01(\x03\x12\x1a\n\x12kernel_satisfiable\x18\x0b \x01(\x08\x12\x12\n\nplanned_by\x18\x0c \x01(\t\x12\x14\n\x0cplan_seconds\x18\r \x01(\x01\x12\x12\n\x05state\x18\x0e \x01(\x03H\x00\x88\x01\x01\x12\x15\n\rpolicy_digest\x18\x0f \x01(\x0c\x42\x08\n\x06_state\"\x99\x01\n\x12TransitionObserved\x12\x0f\n\x07\x65pisode\x18\x01 \x01(\x03\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\r\n\x05state\x18\x03 \x01(\x03\x12\x0e\n\x06\x61\x63tion\x18\x04 \x01(\x03\x12\x12\n\nnext_state\x18\x05 \x01(\x03\x12\x0e\n\x06reward\x18\x06 \x01(\x01\x12\r\n\x05\x63osts\x18\x07 \x03(\x01\x12\x12\n\noverridden\x18\x08 \x01(\x08\"\xd3\x01\n\x12TrajectoryObserved\x12/\n\x05steps\x18\x01 \x03(\x0b\x32 .safe_psrl.v1.TransitionObserved\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x03\x12\x12\n\nfirst_step\x18\x03 \x01(\x03\x12\r\n\x05state\x18\x04 \x01(\x03\x12\x0f\n\x07\x61\x63tions\x18\x05 \x03(\x03\x12\x13\n\x0bnext_states\x18\x06 \x03(\x03\x12\x0f\n\x07rewards\x18\x07 \x03(\x01\x12\r\n\x05\x63osts\x18\x08 \x03(\x01\x12\x12\n\noverridden\x18\t \x01(\x03\"t\n\x0c\x45pisodeEnded\x12\x0f\n\x07\x65pisode\x18\x01 \x01(\x03\x12%\n\x03\x65nd\x18\x02 \x01(\x0e\x32\x18.safe_psrl.v1.EpisodeEnd\x12\r\n\x05steps\x18\x03 \x01(\x03\x12\x0e\n\x06reward\x18\x04 \x01(\x01\x12\r\n\x05\x63osts\x18\x05 \x03(\x01\"\x1d\n\x0b\x41gentPaused\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x0e\n\x0c\x41gentResumed\"\x0e\n\x0c\x41gentDeleted\"9\n\rAgentImported\x12(\n\x08snapshot\x18\x01 \x01(\x0b\x32\x16.safe_psrl.v1.Snapshot\"9\n\x0bPackedArray\x12\r\n\x05shape\x18\x01 \x03(\x03\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\xb3\x01\n\rEpisodeRecord\x12-\n\x07started\x18\x01 \x01(\x0b\x32\x1c.safe_psrl.v1.EpisodeStarted\x12\x35\n\x0btransitions\x18\x02 \x03(\x0b\x32 .safe_psrl.v1.TransitionObserved\x12%\n\x03\x65nd\x18\x03 \x01(\x0e\x32\x18.safe_psrl.v1.EpisodeEnd\x12\x15\n\ractive_micros\x18\x04 \x01(\x03\"\xdc\x01\n\x06Totals\x12\x1a\n\x12\x63ompleted_episodes\x18\x01 \x01(\x03\x12\x13\n\x0btransitions\x18\x02 \x01(\x03\x12\x1a\n\x12overridden_actions\x18\x03 \x01(\x03\x12\x0e\n\x06reward\x18\x04 \x01(\x01\x12\x19\n\x11\x63onstraint_regret\x18\x05 \x03(\x01\x12\x1d\n\x15\x63onstraint_regret_max\x18\x06 \x03(\x01\x12\x12\n\nviolations\x18\x07 \x03(\x03\x12\x13\n\x0blast_reward\x18\x08 \x01(\x01\x12\x12\n\nlast_costs\x18\t \x03(\x01\"\xb0\x03\n\x08Snapshot\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\x05\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12%\n\x04spec\x18\x03 \x01(\x0b\x32\x17.safe_psrl.v1.AgentSpec\x12\x0f\n\x07\x65pisode\x18\x04 \x01(\x03\x12\x16\n\x0e\x64ual_variables\x18\x05 \x03(\x01\x12\x34\n\x11transition_counts\x18\x06 \x01(\x0b\x32\x19.safe_psrl.v1.PackedArray\x12.\n\x0bsignal_sums\x18\x07 \x01(\x0b\x32\x19.safe_psrl.v1.PackedArray\x12)\n\x06visits\x18\x08 \x01(\x0b\x32\x19.safe_psrl.v1.PackedArray\x12-\n\x08\x65pisodes\x18\t \x03(\x0b\x32\x1b.safe_psrl.v1.EpisodeRecord\x12$\n\x06totals\x18\n \x01(\x0b\x32\x14.safe_psrl.v1.Totals\x12\x0e\n\x06paused\x18\x0b \x01(\x08\x12\x14\n\x0cpause_reason\x18\x0c \x01(\t\x12\x0f\n\x07\x64\x65leted\x18\r \x01(\x08\x12\x16\n\x0e\x63reated_micros\x18\x0e \x01(\x03*z\n\nEpisodeEnd\x12\x1b\n\x17\x45PISODE_END_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45PISODE_END_COMPLETED\x10\x01\x12\x19\n\x15\x45PISODE_END_TRUNCATED\x10\x02\x12\x19\n\x15\x45PISODE_END_ABANDONED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsafe_psrl_proto/v1/events.proto\x12\x0csafe_psrl.v1\x1a\x1esafe_psrl_proto/v1/model.proto\"\xde\x03\n\x05\x45vent\x12\x13\n\x0btime_micros\x18\x01 \x01(\x03\x12\x33\n\ragent_created\x18\x02 \x01(\x0b\x32\x1a.safe_psrl.v1.AgentCreatedH\x00\x12\x37\n\x0f\x65pisode_started\x18\x03 \x01(\x0b\x32\x1c.safe_psrl.v1.EpisodeStartedH\x00\x12\x41\n\x14transitions_observed\x18\x04 \x01(\x0b\x32!.safe_psrl.v1.TransitionsObservedH\x00\x12\x33\n\repisode_ended\x18\x05 \x01(\x0b\x32\x1a.safe_psrl.v1.EpisodeEndedH\x00\x12\x31\n\x0c\x61gent_paused\x18\x06 \x01(\x0b\x32\x19.safe_psrl.v1.AgentPausedH\x00\x12\x33\n\ragent_resumed\x18\x07 \x01(\x0b\x32\x1a.safe_psrl.v1.AgentResumedH\x00\x12\x33\n\ragent_deleted\x18\x08 \x01(\x0b\x32\x1a.safe_psrl.v1.AgentDeletedH\x00\x12\x35\n\x0e\x61gent_imported\x18\t \x01(\x0b\x32\x1b.safe_psrl.v1.AgentImportedH\x00\x42\x06\n\x04kind\"5\n\x0c\x41gentCreated\x12%\n\x04spec\x18\x01 \x01(\x0b\x32\x17.safe_psrl.v1.AgentSpec\"\xfb\x02\n\x0e\x45pisodeStarted\x12\x0f\n\x07\x65pisode\x18\x01 \x01(\x03\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12$\n\x06policy\x18\x03 \x01(\x0b\x32\x14.safe_psrl.v1.Policy\x12\x11\n\tpessimism\x18\x04 \x03(\x01\x12\x12\n\ndual_scale\x18\x05 \x03(\x01\x12\x16\n\x0e\x64ual_variables\x18\x06 \x03(\x01\x12\x1b\n\x13next_dual_variables\x18\x07 \x03(\x01\x12\x18\n\x10predicted_reward\x18\x08 \x01(\x01\x12\x17\n\x0fpredicted_costs\x18\t \x03(\x01\x12\x14\n\x0ckernel_draws\x18\n \x01(\x03\x12\x1a\n\x12kernel_satisfiable\x18\x0b \x01(\x08\x12\x12\n\nplanned_by\x18\x0c \x01(\t\x12\x14\n\x0cplan_seconds\x18\r \x01(\x01\x12\x12\n\x05state\x18\x0e \x01(\x03H\x00\x88\x01\x01\x12\x15\n\rpolicy_digest\x18\x0f \x01(\x0c\x42\x08\n\x06_state\"\xa3\x01\n\x13TransitionsObserved\x12\x0f\n\x07\x65pisode\x18\x01 \x01(\x03\x12\x12\n\nfirst_step\x18\x02 \x01(\x03\x12\r\n\x05state\x18\x03 \x01(\x03\x12\x0f\n\x07\x61\x63tions\x18\x04 \x03(\x03\x12\x13\n\x0bnext_states\x18\x05 \x03(\x03\x12\x0f\n\x07rewards\x18\x06 \x03(\x01\x12\r\n\x05\x63osts\x18\x07 \x03(\x01\x12\x12\n\noverridden\x18\x08 \x01(\x03\"t\n\x0c\x45pisodeEnded\x12\x0f\n\x07\x65pisode\x18\x01 \x01(\x03\x12%\n\x03\x65nd\x18\x02 \x01(\x0e\x32\x18.safe_psrl.v1.EpisodeEnd\x12\r\n\x05steps\x18\x03 \x01(\x03\x12\x0e\n\x06reward\x18\x04 \x01(\x01\x12\r\n\x05\x63osts\x18\x05 \x03(\x01\"\x1d\n\x0b\x41gentPaused\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x0e\n\x0c\x41gentResumed\"\x0e\n\x0c\x41gentDeleted\"9\n\rAgentImported\x12(\n\x08snapshot\x18\x01 \x01(\x0b\x32\x16.safe_psrl.v1.Snapshot\"9\n\x0bPackedArray\x12\r\n\x05shape\x18\x01 \x03(\x03\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\xb4\x01\n\rEpisodeRecord\x12-\n\x07started\x18\x01 \x01(\x0b\x32\x1c.safe_psrl.v1.EpisodeStarted\x12\x36\n\x0btransitions\x18\x02 \x01(\x0b\x32!.safe_psrl.v1.TransitionsObserved\x12%\n\x03\x65nd\x18\x03 \x01(\x0e\x32\x18.safe_psrl.v1.EpisodeEnd\x12\x15\n\ractive_micros\x18\x04 \x01(\x03\"\xdc\x01\n\x06Totals\x12\x1a\n\x12\x63ompleted_episodes\x18\x01 \x01(\x03\x12\x13\n\x0btransitions\x18\x02 \x01(\x03\x12\x1a\n\x12overridden_actions\x18\x03 \x01(\x03\x12\x0e\n\x06reward\x18\x04 \x01(\x01\x12\x19\n\x11\x63onstraint_regret\x18\x05 \x03(\x01\x12\x1d\n\x15\x63onstraint_regret_max\x18\x06 \x03(\x01\x12\x12\n\nviolations\x18\x07 \x03(\x03\x12\x13\n\x0blast_reward\x18\x08 \x01(\x01\x12\x12\n\nlast_costs\x18\t \x03(\x01\"\xb0\x03\n\x08Snapshot\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\x05\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12%\n\x04spec\x18\x03 \x01(\x0b\x32\x17.safe_psrl.v1.AgentSpec\x12\x0f\n\x07\x65pisode\x18\x04 \x01(\x03\x12\x16\n\x0e\x64ual_variables\x18\x05 \x03(\x01\x12\x34\n\x11transition_counts\x18\x06 \x01(\x0b\x32\x19.safe_psrl.v1.PackedArray\x12.\n\x0bsignal_sums\x18\x07 \x01(\x0b\x32\x19.safe_psrl.v1.PackedArray\x12)\n\x06visits\x18\x08 \x01(\x0b\x32\x19.safe_psrl.v1.PackedArray\x12-\n\x08\x65pisodes\x18\t \x03(\x0b\x32\x1b.safe_psrl.v1.EpisodeRecord\x12$\n\x06totals\x18\n \x01(\x0b\x32\x14.safe_psrl.v1.Totals\x12\x0e\n\x06paused\x18\x0b \x01(\x08\x12\x14\n\x0cpause_reason\x18\x0c \x01(\t\x12\x0f\n\x07\x64\x65leted\x18\r \x01(\x08\x12\x16\n\x0e\x63reated_micros\x18\x0e \x01(\x03*z\n\nEpisodeEnd\x12\x1b\n\x17\x45PISODE_END_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45PISODE_END_COMPLETED\x10\x01\x12\x19\n\x15\x45PISODE_END_TRUNCATED\x10\x02\x12\x19\n\x15\x45PISODE_END_ABANDONED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'safe_psrl_proto.v1.events_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EPISODEEND']._serialized_start=2571
-  _globals['_EPISODEEND']._serialized_end=2693
+  _globals['_EPISODEEND']._serialized_start=2305
+  _globals['_EPISODEEND']._serialized_end=2427
   _globals['_EVENT']._serialized_start=82
-  _globals['_EVENT']._serialized_end=623
-  _globals['_AGENTCREATED']._serialized_start=625
-  _globals['_AGENTCREATED']._serialized_end=678
-  _globals['_EPISODESTARTED']._serialized_start=681
-  _globals['_EPISODESTARTED']._serialized_end=1060
-  _globals['_TRANSITIONOBSERVED']._serialized_start=1063
-  _globals['_TRANSITIONOBSERVED']._serialized_end=1216
-  _globals['_TRAJECTORYOBSERVED']._serialized_start=1219
-  _globals['_TRAJECTORYOBSERVED']._serialized_end=1430
-  _globals['_EPISODEENDED']._serialized_start=1432
-  _globals['_EPISODEENDED']._serialized_end=1548
-  _globals['_AGENTPAUSED']._serialized_start=1550
-  _globals['_AGENTPAUSED']._serialized_end=1579
-  _globals['_AGENTRESUMED']._serialized_start=1581
-  _globals['_AGENTRESUMED']._serialized_end=1595
-  _globals['_AGENTDELETED']._serialized_start=1597
-  _globals['_AGENTDELETED']._serialized_end=1611
-  _globals['_AGENTIMPORTED']._serialized_start=1613
-  _globals['_AGENTIMPORTED']._serialized_end=1670
-  _globals['_PACKEDARRAY']._serialized_start=1672
-  _globals['_PACKEDARRAY']._serialized_end=1729
-  _globals['_EPISODERECORD']._serialized_start=1732
-  _globals['_EPISODERECORD']._serialized_end=1911
-  _globals['_TOTALS']._serialized_start=1914
-  _globals['_TOTALS']._serialized_end=2134
-  _globals['_SNAPSHOT']._serialized_start=2137
-  _globals['_SNAPSHOT']._serialized_end=2569
+  _globals['_EVENT']._serialized_end=560
+  _globals['_AGENTCREATED']._serialized_start=562
+  _globals['_AGENTCREATED']._serialized_end=615
+  _globals['_EPISODESTARTED']._serialized_start=618
+  _globals['_EPISODESTARTED']._serialized_end=997
+  _globals['_TRANSITIONSOBSERVED']._serialized_start=1000
+  _globals['_TRANSITIONSOBSERVED']._serialized_end=1163
+  _globals['_EPISODEENDED']._serialized_start=1165
+  _globals['_EPISODEENDED']._serialized_end=1281
+  _globals['_AGENTPAUSED']._serialized_start=1283
+  _globals['_AGENTPAUSED']._serialized_end=1312
+  _globals['_AGENTRESUMED']._serialized_start=1314
+  _globals['_AGENTRESUMED']._serialized_end=1328
+  _globals['_AGENTDELETED']._serialized_start=1330
+  _globals['_AGENTDELETED']._serialized_end=1344
+  _globals['_AGENTIMPORTED']._serialized_start=1346
+  _globals['_AGENTIMPORTED']._serialized_end=1403
+  _globals['_PACKEDARRAY']._serialized_start=1405
+  _globals['_PACKEDARRAY']._serialized_end=1462
+  _globals['_EPISODERECORD']._serialized_start=1465
+  _globals['_EPISODERECORD']._serialized_end=1645
+  _globals['_TOTALS']._serialized_start=1648
+  _globals['_TOTALS']._serialized_end=1868
+  _globals['_SNAPSHOT']._serialized_start=1871
+  _globals['_SNAPSHOT']._serialized_end=2303
 # @@protoc_insertion_point(module_scope)

@@ -59,13 +59,12 @@ class Event(_message.Message):
     TIME_MICROS_FIELD_NUMBER: _builtins.int
     AGENT_CREATED_FIELD_NUMBER: _builtins.int
     EPISODE_STARTED_FIELD_NUMBER: _builtins.int
-    TRANSITION_OBSERVED_FIELD_NUMBER: _builtins.int
+    TRANSITIONS_OBSERVED_FIELD_NUMBER: _builtins.int
     EPISODE_ENDED_FIELD_NUMBER: _builtins.int
     AGENT_PAUSED_FIELD_NUMBER: _builtins.int
     AGENT_RESUMED_FIELD_NUMBER: _builtins.int
     AGENT_DELETED_FIELD_NUMBER: _builtins.int
     AGENT_IMPORTED_FIELD_NUMBER: _builtins.int
-    TRAJECTORY_OBSERVED_FIELD_NUMBER: _builtins.int
     time_micros: _builtins.int
     """Wall-clock time of the decision, in microseconds since 1970 (UTC). For operators and time-outs; never for learning."""
     @_builtins.property
@@ -73,7 +72,7 @@ class Event(_message.Message):
     @_builtins.property
     def episode_started(self) -> Global___EpisodeStarted: ...
     @_builtins.property
-    def transition_observed(self) -> Global___TransitionObserved: ...
+    def transitions_observed(self) -> Global___TransitionsObserved: ...
     @_builtins.property
     def episode_ended(self) -> Global___EpisodeEnded: ...
     @_builtins.property
@@ -84,27 +83,24 @@ class Event(_message.Message):
     def agent_deleted(self) -> Global___AgentDeleted: ...
     @_builtins.property
     def agent_imported(self) -> Global___AgentImported: ...
-    @_builtins.property
-    def trajectory_observed(self) -> Global___TrajectoryObserved: ...
     def __init__(
         self,
         *,
         time_micros: _builtins.int = ...,
         agent_created: Global___AgentCreated | None = ...,
         episode_started: Global___EpisodeStarted | None = ...,
-        transition_observed: Global___TransitionObserved | None = ...,
+        transitions_observed: Global___TransitionsObserved | None = ...,
         episode_ended: Global___EpisodeEnded | None = ...,
         agent_paused: Global___AgentPaused | None = ...,
         agent_resumed: Global___AgentResumed | None = ...,
         agent_deleted: Global___AgentDeleted | None = ...,
         agent_imported: Global___AgentImported | None = ...,
-        trajectory_observed: Global___TrajectoryObserved | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "trajectory_observed", b"trajectory_observed", "transition_observed", b"transition_observed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "transitions_observed", b"transitions_observed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "time_micros", b"time_micros", "trajectory_observed", b"trajectory_observed", "transition_observed", b"transition_observed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "time_micros", b"time_micros", "transitions_observed", b"transitions_observed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["agent_created", "episode_started", "transition_observed", "episode_ended", "agent_paused", "agent_resumed", "agent_deleted", "agent_imported", "trajectory_observed"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["agent_created", "episode_started", "transitions_observed", "episode_ended", "agent_paused", "agent_resumed", "agent_deleted", "agent_imported"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -229,64 +225,11 @@ class EpisodeStarted(_message.Message):
 Global___EpisodeStarted: _TypeAlias = EpisodeStarted  # noqa: Y015
 
 @_typing.final
-class TransitionObserved(_message.Message):
-    """One step was reported."""
+class TransitionsObserved(_message.Message):
+    """One or more steps of an episode were reported. Each begins where the previous one led."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    EPISODE_FIELD_NUMBER: _builtins.int
-    STEP_FIELD_NUMBER: _builtins.int
-    STATE_FIELD_NUMBER: _builtins.int
-    ACTION_FIELD_NUMBER: _builtins.int
-    NEXT_STATE_FIELD_NUMBER: _builtins.int
-    REWARD_FIELD_NUMBER: _builtins.int
-    COSTS_FIELD_NUMBER: _builtins.int
-    OVERRIDDEN_FIELD_NUMBER: _builtins.int
-    episode: _builtins.int
-    """Of an open episode."""
-    step: _builtins.int
-    """The next one of that episode."""
-    state: _builtins.int
-    """Where the step began."""
-    action: _builtins.int
-    """What was executed."""
-    next_state: _builtins.int
-    """Where it led."""
-    reward: _builtins.float
-    """From 0 to 1."""
-    overridden: _builtins.bool
-    """Whether the action was not the proposed one. Only where the policy is stored apart; elsewhere the policy tells."""
-    @_builtins.property
-    def costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Per constraint, from 0 to 1."""
-
-    def __init__(
-        self,
-        *,
-        episode: _builtins.int = ...,
-        step: _builtins.int = ...,
-        state: _builtins.int = ...,
-        action: _builtins.int = ...,
-        next_state: _builtins.int = ...,
-        reward: _builtins.float = ...,
-        costs: _abc.Iterable[_builtins.float] | None = ...,
-        overridden: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "costs", b"costs", "episode", b"episode", "next_state", b"next_state", "overridden", b"overridden", "reward", b"reward", "state", b"state", "step", b"step"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TransitionObserved: _TypeAlias = TransitionObserved  # noqa: Y015
-
-@_typing.final
-class TrajectoryObserved(_message.Message):
-    """Several steps of an episode were reported at once. Each begins where the one before led."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    STEPS_FIELD_NUMBER: _builtins.int
     EPISODE_FIELD_NUMBER: _builtins.int
     FIRST_STEP_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
@@ -296,24 +239,20 @@ class TrajectoryObserved(_message.Message):
     COSTS_FIELD_NUMBER: _builtins.int
     OVERRIDDEN_FIELD_NUMBER: _builtins.int
     episode: _builtins.int
-    """Of an open episode."""
+    """An open episode."""
     first_step: _builtins.int
-    """The next one of that episode."""
+    """The next step of that episode."""
     state: _builtins.int
-    """Where it began."""
+    """The state in which it began."""
     overridden: _builtins.int
-    """How many actions were not the proposed ones. Only where the policy is stored apart; elsewhere the policy tells."""
-    @_builtins.property
-    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransitionObserved]:
-        """As some older stores have it: in place of everything below."""
-
+    """Number of steps whose action was not the proposed one."""
     @_builtins.property
     def actions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Per step: what was executed."""
+        """Per step: the executed action."""
 
     @_builtins.property
     def next_states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Per step: where it led."""
+        """Per step: the next state."""
 
     @_builtins.property
     def rewards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
@@ -326,7 +265,6 @@ class TrajectoryObserved(_message.Message):
     def __init__(
         self,
         *,
-        steps: _abc.Iterable[Global___TransitionObserved] | None = ...,
         episode: _builtins.int = ...,
         first_step: _builtins.int = ...,
         state: _builtins.int = ...,
@@ -338,11 +276,11 @@ class TrajectoryObserved(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "costs", b"costs", "episode", b"episode", "first_step", b"first_step", "next_states", b"next_states", "overridden", b"overridden", "rewards", b"rewards", "state", b"state", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "costs", b"costs", "episode", b"episode", "first_step", b"first_step", "next_states", b"next_states", "overridden", b"overridden", "rewards", b"rewards", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TrajectoryObserved: _TypeAlias = TrajectoryObserved  # noqa: Y015
+Global___TransitionsObserved: _TypeAlias = TransitionsObserved  # noqa: Y015
 
 @_typing.final
 class EpisodeEnded(_message.Message):
@@ -506,18 +444,18 @@ class EpisodeRecord(_message.Message):
     @_builtins.property
     def started(self) -> Global___EpisodeStarted: ...
     @_builtins.property
-    def transitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransitionObserved]:
-        """The steps reported so far, from step 0."""
+    def transitions(self) -> Global___TransitionsObserved:
+        """The steps reported so far, from step 0. Absent if there are none."""
 
     def __init__(
         self,
         *,
         started: Global___EpisodeStarted | None = ...,
-        transitions: _abc.Iterable[Global___TransitionObserved] | None = ...,
+        transitions: Global___TransitionsObserved | None = ...,
         end: Global___EpisodeEnd.ValueType = ...,
         active_micros: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["started", b"started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["started", b"started", "transitions", b"transitions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["active_micros", b"active_micros", "end", b"end", "started", b"started", "transitions", b"transitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...

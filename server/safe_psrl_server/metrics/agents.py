@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from safe_psrl_server.agent_record import AgentRecord
-from safe_psrl_server.host import AgentHost
-from safe_psrl_server.hosted import Hosted
+from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.registry import Agent
+from safe_psrl_server.agents.service import AgentService
+from safe_psrl_server.agents.status import record_status
 from safe_psrl_server.metrics.families import AGENT_FAMILIES, CONSTRAINT_FAMILIES, AgentView
 from safe_psrl_server.metrics.meter import PREFIX
-from safe_psrl_server.statuses import record_status
 from safe_psrl_server.store import EventStore
 
 SCRAPE_SECONDS: Final = 30.0
@@ -36,8 +36,8 @@ class AgentCollector(Collector):
     At most `limits.max_agents_in_metrics` agents have series: those created first, so that a new agent replaces no other.
     """
 
-    def __init__(self, host: AgentHost, store: EventStore, loop: asyncio.AbstractEventLoop) -> None:
-        self._host = host
+    def __init__(self, agents: AgentService, store: EventStore, loop: asyncio.AbstractEventLoop) -> None:
+        self._agents = agents
         self._store = store
         self._loop = loop
 
@@ -63,7 +63,7 @@ class AgentCollector(Collector):
             yield gauge
 
     async def read(self) -> Fleet:
-        agents = self._host.hosted()
+        agents = self._agents.agents()
         intact = [(agent, agent.record) for agent in agents if agent.record is not None]
         shown, views = self._first_created(intact), list[AgentView]()
         for index, (agent, record) in enumerate(shown):
@@ -73,18 +73,18 @@ class AgentCollector(Collector):
                 views.append(self._view(agent, record))
         return Fleet(len(agents), len(agents) - len(intact), len(intact) - len(shown), views)
 
-    def _first_created(self, agents: list[tuple[Hosted, AgentRecord]]) -> list[tuple[Hosted, AgentRecord]]:
-        most = self._host.limits.max_agents_in_metrics
+    def _first_created(self, agents: list[tuple[Agent, AgentRecord]]) -> list[tuple[Agent, AgentRecord]]:
+        most = self._agents.limits.max_agents_in_metrics
         if len(agents) <= most:
             return agents
         return heapq.nsmallest(most, agents, key=lambda entry: (entry[1].created_micros, entry[1].name))
 
-    def _view(self, agent: Hosted, record: AgentRecord) -> AgentView:
+    def _view(self, agent: Agent, record: AgentRecord) -> AgentView:
         newest = max((episode.active_micros for episode in record.episodes.values()), default=None)
         age = None
         if agent.snapshot_version:
             since = agent.unsaved_since_micros
-            age = 0.0 if since is None else max(0, self._host.now_micros() - since) / 1e6
+            age = 0.0 if since is None else max(0, self._agents.now_micros() - since) / 1e6
         return AgentView(
             status=record_status(record),
             fallback_active=record.paused and record.definition.fallback is not None,
@@ -108,7 +108,7 @@ class AgentCollector(Collector):
         yield _gauge(
             "recovery_seconds",
             "Duration of the last recovery at start-up. Rising means more agents, or snapshots that fail.",
-            self._host.recovery_seconds,
+            self._agents.recovery_seconds,
         )
         usage = self._store.usage()
         if usage is not None:

@@ -4,31 +4,32 @@ Counted over what exists, so nothing has to be stored. Creations at the same mom
 """
 
 from safe_psrl_proto.v1 import model_pb2
+from safe_psrl_server.agents.definition import table_entries
+from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.config import Quotas
-from safe_psrl_server.conversion import table_entries
 from safe_psrl_server.errors import LimitExceededError
-from safe_psrl_server.host import AgentHost
 from safe_psrl_server.security.caller import caller
 from safe_psrl_server.security.identities import Identity
 from safe_psrl_server.security.roles import Role
 
 
-def check_room(host: AgentHost, quotas: Quotas, name: str, spec: model_pb2.AgentSpec) -> None:
+async def check_room(agents: AgentService, quotas: Quotas, name: str, spec: model_pb2.AgentSpec) -> None:
     """Raise `LimitExceededError` if there is none. An agent that exists needs none: creating it again changes nothing."""
-    if name in host.census:
+    if name in agents.registry:
         return
-    _check_quota(host, quotas, caller().identity)
-    used = host.census.table_entries
-    needed, most = table_entries(spec.cmdp), host.limits.max_total_table_entries
-    if used + needed > most and needed <= host.limits.max_table_entries:  # a larger one is malformed, whatever there is
+    await agents.registry.complete.wait()  # what every agent needs is known
+    _check_quota(agents, quotas, caller().identity)
+    used = agents.registry.size.table_entries
+    needed, most = table_entries(spec.cmdp), agents.limits.max_total_table_entries
+    if used + needed > most and needed <= agents.limits.max_table_entries:  # a larger one is malformed, whatever there is
         raise LimitExceededError(f"the agents' tables have {used} entries, and may have {most}", "MEMORY_QUOTA")
 
 
-def _check_quota(host: AgentHost, quotas: Quotas, identity: Identity) -> None:
+def _check_quota(agents: AgentService, quotas: Quotas, identity: Identity) -> None:
     """An identity has those agents that it may administer, whoever created them."""
     most = identity.max_agents if identity.max_agents is not None else quotas.max_agents or None
     if most is None:
         return
-    count = sum(identity.may(Role.ADMIN, agent.name) for agent in host.hosted())
+    count = sum(identity.may(Role.ADMIN, agent.name) for agent in agents.agents())
     if count >= most:
         raise LimitExceededError(f"{identity.name!r} has {count} agents, and may have {most}", "AGENT_QUOTA")

@@ -1,11 +1,11 @@
-"""Where events are kept. One interface, `EventStore`; one contract suite for all that implement it."""
+"""Where events are kept: one interface, `EventStore`, and one contract suite for all implementations."""
 
-from safe_psrl_server.store.address import shown_address
+from safe_psrl_server.store.address import open_store, redacted_address
 from safe_psrl_server.store.interface import (
     NO_POLICIES,
+    Append,
     DamagedStreamError,
     EventStore,
-    OnCommit,
     StoredStream,
     StoreError,
     StoreFailedError,
@@ -13,15 +13,13 @@ from safe_psrl_server.store.interface import (
     StoreUsage,
     StreamHead,
     VersionConflictError,
-    nothing,
 )
-from safe_psrl_server.store.opening import open_store
 
 __all__ = [
     "NO_POLICIES",
+    "Append",
     "DamagedStreamError",
     "EventStore",
-    "OnCommit",
     "StoreError",
     "StoreFailedError",
     "StoreUnavailableError",
@@ -29,7 +27,6 @@ __all__ = [
     "StoredStream",
     "StreamHead",
     "VersionConflictError",
-    "nothing",
     "open_store",
-    "shown_address",
+    "redacted_address",
 ]

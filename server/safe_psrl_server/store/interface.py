@@ -1,14 +1,13 @@
-"""The event store: per agent a stream of events, numbered from 1; the version of a stream is the number of its last event.
+"""The event store: one stream of events per agent, numbered from 1; a stream's version is the number of its last event.
 
-Its heart is compare-and-append: it is atomic, durable when it returns, and refuses if the stream has moved on. Payloads are
-bytes that the store does not look into.
+A commit appends to many streams at once. Each append names the version it was decided for and is refused if the stream has
+moved on (compare-and-append). Payloads are bytes that the store does not interpret.
 
-Beside a stream there are policies, by episode: what is too large for the history and not needed for long. They come and go
-with the events that bring them and make them needless, in the same transaction.
+Policies that are too large for the history are kept beside a stream, by episode. They are added and dropped in the same
+transaction as the events that bring them or make them obsolete.
 """
 
-from asyncio import Future
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
@@ -21,27 +20,37 @@ class StoreError(Exception):
 
 
 class StoreFailedError(StoreError):
-    """A commit failed. Nothing is known of it, so nothing more is accepted: the process must stop."""
+    """A commit failed and its outcome is unknown: the process must stop."""
 
 
 class StoreUnavailableError(StoreError):
-    """The store does not answer. What was being appended may or may not be there; it is found out by reading again."""
+    """The store does not respond. The outcome of a commit is unknown; reading the stream again determines it."""
 
 
 class VersionConflictError(Exception):
-    """Somebody else appended first."""
+    """The stream is not at the expected version."""
 
     def __init__(self, agent: str, expected: int, found: int) -> None:
-        super().__init__(f"the stream of {agent} is at version {found}, not {expected}")
+        super().__init__(f"the stream of {agent} is at version {found}, expected {expected}")
 
 
 class DamagedStreamError(Exception):
-    """What is stored of an agent is not what was written."""
+    """The stored data of an agent is not what was written."""
+
+
+class Append(NamedTuple):
+    """Events for one stream, valid only at `expected_version`. Without events it checks the version and changes nothing."""
+
+    agent: str
+    expected_version: int
+    events: Sequence[bytes]
+    policies: Mapping[int, bytes] = NO_POLICIES  # by episode, added with the events
+    dropped_policies: Collection[int] = ()  # episodes whose policy is deleted with the events
 
 
 @dataclass(frozen=True)
 class StoredStream:
-    """What an agent is made of: a snapshot, if there is one, the events after it, and the policies that are kept beside."""
+    """The newest intact snapshot, the events after it, and the policies kept beside the stream."""
 
     snapshot: bytes | None
     events: list[bytes]
@@ -50,7 +59,7 @@ class StoredStream:
 
 
 class StreamHead(NamedTuple):
-    """Where a stream ends, and up to where its newest snapshot reaches; 0 if it has none."""
+    """The version of a stream and of its newest snapshot (0 if it has none)."""
 
     version: int
     snapshot_version: int
@@ -58,97 +67,59 @@ class StreamHead(NamedTuple):
 
 @dataclass(frozen=True)
 class StoreUsage:
-    """What a store takes of its disk, and what is left there."""
+    """Disk space used by the store, and free on its disk."""
 
     used_bytes: int
     free_bytes: int
 
 
-OnCommit = Callable[[float, int], None]  # told the seconds and the events of each commit, on the loop
-
-
-def nothing() -> None:
-    """What there is to do meanwhile."""
-
-
 class EventStore(Protocol):
-    """Opened by `open`, closed by `close`. Calls may overlap.
-
-    A shared store has other writers too. All calls of it may raise `StoreUnavailableError`; they can be repeated.
-    """
+    """Opened by `open`, closed by `close`; calls may overlap. A shared store may raise `StoreUnavailableError` from any call;
+    the call can be repeated."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes may append, so that what was read before may be out of date."""
-        ...
-
-    @property
-    def failure(self) -> "Future[StoreFailedError]":
-        """Done once a commit has failed."""
-        ...
-
-    @property
-    def is_gathering(self) -> bool:
-        """Whether what is appended now will be committed with what others append, so that it may as well be gathered."""
+        """Whether other processes may append, so that what was read before may be outdated."""
         ...
 
     async def open(self) -> None:
-        """Make ready. Raises `StoreError` with what to do."""
+        """Raises `StoreError` with what to do."""
         ...
 
-    async def agents(self) -> list[str]:
-        """Every name that anything is stored under, sorted."""
+    async def heads(self, agents: Collection[str] | None = None) -> dict[str, StreamHead]:
+        """The heads of all streams, or of those of `agents` that exist. A stream whose head row is lost has version 0."""
         ...
 
     async def load(self, agent: str) -> StoredStream:
-        """All of a stream that is needed. An unknown agent has version 0. Raises `DamagedStreamError`."""
+        """What an agent is rebuilt from. An unknown agent has version 0. Raises `DamagedStreamError`."""
         ...
 
     async def load_tail(self, agent: str, after: int) -> StoredStream | None:
-        """The events after version `after`, and the policies that came with them; None if not all of them are kept, or if
-        `after` is not of this stream any more: then `load` must be used. Raises `DamagedStreamError`."""
+        """The events after version `after` and the policies that came with them; None if `load` must be used instead, because
+        not all of these events are kept, or the stream never was at `after`. Raises `DamagedStreamError`."""
         ...
 
-    async def version(self, agent: str) -> int:
-        """The version of a stream now: what was appended before this call is in it."""
-        ...
+    async def commit(self, appends: Sequence[Append]) -> set[str]:
+        """Apply `appends`, at most one per agent, in one transaction that is durable on return.
 
-    async def heads(self) -> dict[str, StreamHead]:
-        """The heads of all streams, by agent."""
-        ...
-
-    def append(
-        self,
-        agent: str,
-        expected_version: int,
-        events: Sequence[bytes],
-        policies: Mapping[int, bytes] = NO_POLICIES,
-        dropped: Collection[int] = (),
-        meanwhile: Callable[[], None] = nothing,
-    ) -> Awaitable[int]:
-        """Append after `expected_version`; give the new version. Raises `VersionConflictError` and changes nothing.
-
-        With the events come `policies`, and those of the episodes `dropped` go. If the caller is kept waiting for the disk,
-        `meanwhile` may be done in that time: it must not raise, and says nothing about what becomes of the append."""
-        ...
-
-    def gather(self, work: Callable[[], None]) -> None:
-        """Have `work`, which appends something or nothing, done right before the next commit, after what was gathered already.
-        It must not raise. A store that does not gather does it at once."""
+        Returns the agents whose stream was not at the expected version; their appends changed nothing. Raises
+        `StoreFailedError`, after which the store accepts nothing more.
+        """
         ...
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
-        """Keep a snapshot of the stream at `version`. Events behind an older, verified snapshot are dropped."""
+        """Keep a snapshot of the stream at `version` and drop the events behind the previous one. Raises
+        `DamagedStreamError`."""
         ...
 
     async def restore(self, agent: str, stream: StoredStream) -> None:
-        """Store a whole stream, as `load` gave it, for an agent that has none. Raises `VersionConflictError`."""
+        """Store a whole stream, as returned by `load`, for an agent that has none. Raises `VersionConflictError`."""
         ...
 
     def usage(self) -> StoreUsage | None:
-        """As of now; None if the store is not on a disk of this machine. From any thread."""
+        """None if the store is not on a disk of this machine. Callable from any thread."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything. What was acknowledged is durable already."""
+        """Release everything. What was acknowledged is durable already."""
         ...

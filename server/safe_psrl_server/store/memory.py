@@ -1,18 +1,9 @@
 """Streams in memory: for tests, and for testbeds that need no durability."""
 
-import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from safe_psrl_server.store.interface import (
-    NO_POLICIES,
-    StoredStream,
-    StoreFailedError,
-    StoreUsage,
-    StreamHead,
-    VersionConflictError,
-    nothing,
-)
+from safe_psrl_server.store.interface import Append, StoredStream, StoreUsage, StreamHead, VersionConflictError
 
 
 @dataclass
@@ -21,33 +12,26 @@ class _Stream:
     snapshot_version: int = 0
     snapshot: bytes | None = None
     events: list[bytes] = field(default_factory=list)  # after the snapshot
-    policies: dict[int, tuple[int, bytes]] = field(default_factory=dict)  # by episode; with the version that brought it
+    policies: dict[int, tuple[int, bytes]] = field(default_factory=dict)  # by episode: version of its event, policy
 
     def policies_after(self, version: int) -> dict[int, bytes]:
-        return {episode: policy for episode, (came, policy) in self.policies.items() if came > version}
+        return {episode: policy for episode, (added, policy) in self.policies.items() if added > version}
 
 
 class MemoryStore:
-    """Gone with the process."""
+    """Lost when the process ends."""
 
     is_shared = False
-    is_gathering = False
 
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
-        self._failure: asyncio.Future[StoreFailedError] | None = None
-
-    @property
-    def failure(self) -> "asyncio.Future[StoreFailedError]":
-        if self._failure is None:
-            self._failure = asyncio.get_running_loop().create_future()
-        return self._failure
 
     async def open(self) -> None:
         pass
 
-    async def agents(self) -> list[str]:
-        return sorted(self._streams)
+    async def heads(self, agents: Collection[str] | None = None) -> dict[str, StreamHead]:
+        names = self._streams if agents is None else self._streams.keys() & agents
+        return {name: StreamHead(self._streams[name].version, self._streams[name].snapshot_version) for name in names}
 
     async def load(self, agent: str) -> StoredStream:
         stream = self._streams.get(agent, _Stream())
@@ -60,36 +44,14 @@ class MemoryStore:
             return None
         return StoredStream(None, list(stream.events[kept:]), stream.version, stream.policies_after(after))
 
-    async def version(self, agent: str) -> int:
-        return self._streams[agent].version if agent in self._streams else 0
-
-    async def heads(self) -> dict[str, StreamHead]:
-        return {agent: StreamHead(stream.version, stream.snapshot_version) for agent, stream in self._streams.items()}
-
-    async def append(
-        self,
-        agent: str,
-        expected_version: int,
-        events: Sequence[bytes],
-        policies: Mapping[int, bytes] = NO_POLICIES,
-        dropped: Collection[int] = (),
-        meanwhile: Callable[[], None] = nothing,  # noqa: ARG002  # nobody is kept waiting
-    ) -> int:
-        version = self._streams[agent].version if agent in self._streams else 0
-        if version != expected_version:
-            raise VersionConflictError(agent, expected_version, version)
-        if events:
-            stream = self._streams.setdefault(agent, _Stream())
-            stream.events.extend(events)
-            stream.version += len(events)
-            version = stream.version
-            for episode in dropped:
-                stream.policies.pop(episode, None)
-            stream.policies.update({episode: (version, policy) for episode, policy in policies.items()})
-        return version
-
-    def gather(self, work: Callable[[], None]) -> None:
-        work()
+    async def commit(self, appends: Sequence[Append]) -> set[str]:
+        conflicts = set[str]()
+        for append in appends:
+            if self._version(append.agent) != append.expected_version:
+                conflicts.add(append.agent)
+            elif append.events:
+                self._append(append)
+        return conflicts
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
         stream = self._streams[agent]
@@ -98,15 +60,25 @@ class MemoryStore:
             stream.snapshot, stream.snapshot_version = snapshot, version
 
     async def restore(self, agent: str, stream: StoredStream) -> None:
-        version = await self.version(agent)
-        if version:
-            raise VersionConflictError(agent, 0, version)
-        before = stream.version - len(stream.events)
+        if self._version(agent):
+            raise VersionConflictError(agent, 0, self._version(agent))
+        start = stream.version - len(stream.events)
         policies = {episode: (stream.version, policy) for episode, policy in stream.policies.items()}
-        self._streams[agent] = _Stream(stream.version, before, stream.snapshot, list(stream.events), policies)
+        self._streams[agent] = _Stream(stream.version, start, stream.snapshot, list(stream.events), policies)
 
     def usage(self) -> StoreUsage | None:
         return None
 
     async def close(self) -> None:
         pass
+
+    def _version(self, agent: str) -> int:
+        return self._streams[agent].version if agent in self._streams else 0
+
+    def _append(self, append: Append) -> None:
+        stream = self._streams.setdefault(append.agent, _Stream())
+        stream.events.extend(append.events)
+        stream.version += len(append.events)
+        for episode in append.dropped_policies:
+            stream.policies.pop(episode, None)
+        stream.policies.update({episode: (stream.version, policy) for episode, policy in append.policies.items()})

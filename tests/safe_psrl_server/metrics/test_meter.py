@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
-from safe_psrl_server.commands import AgentCommands
+from safe_psrl_server.agents.commands import AgentCommands
+from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.host import AgentHost
@@ -24,7 +25,7 @@ class Played:
 
     def __init__(self, server: EmbeddedServer, wire: Any) -> None:
         self.wire = wire
-        self._registry = server._server.host.meter.registry
+        self._registry = server._server.agents.meter.registry
 
     def count(self, name: str, **labels: str) -> float:
         return self._registry.get_sample_value(f"safe_psrl_{name}", labels) or 0.0
@@ -162,11 +163,11 @@ async def test_snapshots_are_weighed_and_what_is_behind_them_is_dated(tmp_path: 
     await store.close()
 
 
-async def opened(directory: Path, now_micros: Callable[[], int]) -> tuple[SqliteStore, AgentHost]:
+async def opened(directory: Path, now_micros: Callable[[], int]) -> tuple[SqliteStore, AgentService]:
     meter = Meter()
     store = SqliteStore(directory, meter.committed)
     await store.open()
-    host = AgentHost(store, Limits(), SnapshotPolicy(), now_micros, meter)
+    host = AgentService(store, Limits(), SnapshotPolicy(), now_micros, meter)
     await host.recover()
     host.ready = True
     return store, host

@@ -1,0 +1,221 @@
+"""The calls of both services as commands on agents: which decision, in which order, with what reply. Free of gRPC."""
+
+import re
+from asyncio import Future
+from typing import Final, NamedTuple
+
+from safe_psrl.errors import SpecError
+from safe_psrl.problem.presets import preset
+from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
+from safe_psrl_server.agents import decisions
+from safe_psrl_server.agents.conversion import cmdp_to_message
+from safe_psrl_server.agents.decisions import Acted, Reported
+from safe_psrl_server.agents.definition import completed, definition_of
+from safe_psrl_server.agents.inbox import Decision, PlanNeeded
+from safe_psrl_server.agents.planner import PLANNED_BY, TimedPlan
+from safe_psrl_server.agents.record import AgentRecord, Episode
+from safe_psrl_server.agents.service import AgentService
+from safe_psrl_server.agents.snapshot import check_record
+from safe_psrl_server.agents.validation import check_first_state, check_may_act, find_episode
+from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+
+
+class ReportedEpisode(NamedTuple):
+    """The result of reporting a trajectory."""
+
+    duplicates: int  # transitions that were reported before
+    done: bool  # the episode is complete
+    next: events_pb2.EpisodeStarted | None  # if requested
+
+
+class AgentCommands:
+    """Futures are those of `Runtime.submit`: a call is enqueued when its method returns."""
+
+    def __init__(self, agents: AgentService) -> None:
+        self.agents = agents
+
+    # --- data plane
+
+    def start_episode(self, request: control_pb2.StartEpisodeRequest) -> "Future[events_pb2.EpisodeStarted]":
+        def decide(
+            record: AgentRecord,
+        ) -> Decision[events_pb2.EpisodeStarted] | PlanNeeded[events_pb2.EpisodeStarted]:
+            repeated = decisions.repeated_start(record, request)
+            if repeated is not None:
+                return Decision([], repeated.started)
+            closing = decisions.make_room(record, request.abandon_open, self.agents.now_micros())
+
+            def finish(planned: TimedPlan) -> Decision[events_pb2.EpisodeStarted]:
+                event = self._started(record, planned, request)
+                return Decision([*closing, event], event.episode_started)
+
+            return PlanNeeded(record.definition.learner, record.state, finish)
+
+        return self.agents.submit(request.agent, decide)
+
+    async def get_action(self, request: control_pb2.GetActionRequest) -> Acted:
+        record = self.agents.resident_record(request.agent) or await self.agents.record(request.agent)
+        acted = decisions.act(record, request)
+        if acted is not None:
+            return acted
+
+        def decide(record: AgentRecord) -> Decision[None] | PlanNeeded[None]:
+            if decisions.act(record, request) is not None:  # another call started an episode meanwhile
+                return Decision([], None)
+            check_first_state(record, request.state)
+            if request.HasField("step") and request.step != 0:
+                raise FailedPreconditionError(f"no episode is open, so there is no step {request.step}", "NO_EPISODE")
+            closing = decisions.make_room(record, False, self.agents.now_micros())
+            start = control_pb2.StartEpisodeRequest(state=request.state)
+
+            def finish(planned: TimedPlan) -> Decision[None]:
+                return Decision([*closing, self._started(record, planned, start)], None)
+
+            return PlanNeeded(record.definition.learner, record.state, finish)
+
+        await self.agents.submit(request.agent, decide)
+        acted = decisions.act(await self.agents.record(request.agent), request)
+        if acted is None:
+            raise FailedPreconditionError("the episode that was started has ended already; call again", "NO_EPISODE")
+        return acted
+
+    def report(
+        self, request: "control_pb2.ReportTransitionRequest | control_pb2.StepRequest", *, wants_action: bool
+    ) -> "Future[tuple[AgentRecord, Reported]]":
+        """One transition. If the next action is wanted, too, a paused agent without fallback refuses."""
+        if not request.HasField("transition"):
+            raise InvalidArgumentError("transition", "is missing")
+        episode = request.episode if request.HasField("episode") else None
+        step = request.step if request.HasField("step") else None
+
+        def decide(record: AgentRecord) -> Decision[tuple[AgentRecord, Reported]]:
+            if wants_action:
+                check_may_act(record)
+            events, reported = decisions.report(record, episode, step, request.transition, self.agents.now_micros())
+            return Decision(events, (record, reported))
+
+        return self.agents.submit(request.agent, decide)
+
+    def report_episode(self, request: control_pb2.ReportEpisodeRequest) -> "Future[ReportedEpisode]":
+        """A trajectory, and the start of the next episode if requested: both, or neither."""
+        following = request.next if request.HasField("next") else None
+        if following is not None and following.agent not in {"", request.agent}:
+            raise InvalidArgumentError("next.agent", f"must be {request.agent!r} or left out (is {following.agent!r})")
+
+        def decide(record: AgentRecord) -> Decision[ReportedEpisode] | PlanNeeded[ReportedEpisode]:
+            episode = find_episode(record, request.episode)
+            fresh, duplicates, done = decisions.report_all(record, episode, request.transitions)
+            now = self.agents.now_micros()
+            events = decisions.observing(episode, fresh, done, now) if fresh else []
+            if following is None:
+                return Decision(events, ReportedEpisode(duplicates, done, None))
+            if not done:
+                raise InvalidArgumentError("next", "needs transitions up to the end of the episode, or EndEpisode before it")
+            repeated = decisions.repeated_start(record, following)
+            if repeated is not None:
+                return Decision(events, ReportedEpisode(duplicates, done, repeated.started))
+            closing = decisions.make_room(record, following.abandon_open, now, ended=episode.number)
+
+            def finish(planned: TimedPlan) -> Decision[ReportedEpisode]:
+                event = self._started(record, planned, following)
+                return Decision([*events, *closing, event], ReportedEpisode(duplicates, done, event.episode_started))
+
+            return PlanNeeded(record.definition.learner, record.state_after(fresh), finish)
+
+        return self.agents.submit(request.agent, decide)
+
+    def end_episode(self, request: control_pb2.EndEpisodeRequest) -> "Future[Episode]":
+        def decide(record: AgentRecord) -> Decision[Episode]:
+            return Decision(*decisions.end_episode(record, request.episode, request.end, self.agents.now_micros()))
+
+        return self.agents.submit(request.agent, decide)
+
+    # --- control plane
+
+    async def create(self, name: str, spec: model_pb2.AgentSpec) -> tuple[AgentRecord, bool]:
+        """The agent, and whether it existed already."""
+        _check_name(name)
+        full = completed(spec, self.agents.limits.episode_timeout_seconds)
+        checked = definition_of(full, self.agents.limits.max_table_entries)  # refused before anything is written
+
+        def decide(record: AgentRecord) -> Decision[tuple[AgentRecord, bool]]:
+            if record.exists:
+                if record.definition.message != checked.message:
+                    raise AlreadyExistsError(f"agent {name!r} exists with another definition", "AGENT_EXISTS", agent=name)
+                return Decision([], (record, True))
+            self.agents.registry.check_room()
+            return Decision([self._event(agent_created=events_pb2.AgentCreated(spec=checked.message))], (record, False))
+
+        return await self.agents.submit(name, decide, may_create=True)
+
+    async def delete(self, name: str) -> None:
+        def decide(_record: AgentRecord) -> Decision[None]:
+            return Decision([self._event(agent_deleted=events_pb2.AgentDeleted())], None)
+
+        await self.agents.submit(name, decide)
+
+    async def pause(self, name: str, reason: str) -> AgentRecord:
+        def decide(record: AgentRecord) -> Decision[AgentRecord]:
+            return Decision([] if record.paused else [self._event(agent_paused=events_pb2.AgentPaused(reason=reason))], record)
+
+        return await self.agents.submit(name, decide)
+
+    async def resume(self, name: str) -> AgentRecord:
+        def decide(record: AgentRecord) -> Decision[AgentRecord]:
+            return Decision([self._event(agent_resumed=events_pb2.AgentResumed())] if record.paused else [], record)
+
+        return await self.agents.submit(name, decide)
+
+    async def import_snapshot(self, name: str, snapshot: events_pb2.Snapshot) -> AgentRecord:
+        _check_name(name)
+        trial = AgentRecord(name)
+        try:
+            definition_of(snapshot.spec, self.agents.limits.max_table_entries)
+            trial.restore(snapshot)
+            check_record(trial)
+        except ValueError as error:
+            raise InvalidArgumentError("chunk", str(error)) from None
+
+        def decide(record: AgentRecord) -> Decision[AgentRecord]:
+            if record.exists:
+                raise AlreadyExistsError(f"agent {name!r} exists; import under another name", "AGENT_EXISTS", agent=name)
+            self.agents.registry.check_room()
+            return Decision([self._event(agent_imported=events_pb2.AgentImported(snapshot=snapshot))], record)
+
+        return await self.agents.submit(name, decide, may_create=True)
+
+    # --- events
+
+    def _started(self, record: AgentRecord, planned: TimedPlan, request: control_pb2.StartEpisodeRequest) -> events_pb2.Event:
+        plan, seconds = planned
+        self.agents.meter.planned(record.name, plan.episode, seconds, satisfiable=plan.kernel_satisfiable)
+        state = request.state if request.HasField("state") else None
+        return decisions.starting(plan, request.request_id, state, PLANNED_BY, seconds, self.agents.now_micros())
+
+    def _event(self, **kind: object) -> events_pb2.Event:
+        return events_pb2.Event(time_micros=self.agents.now_micros(), **kind)  # type: ignore[arg-type]  # one of its kinds
+
+
+def spec_from_request(request: admin_pb2.CreateAgentRequest) -> model_pb2.AgentSpec:
+    """The complete definition that a creation requests."""
+    chosen = request.WhichOneof("definition")
+    if chosen == "spec":
+        if request.HasField("options") or request.seed:
+            raise InvalidArgumentError("options", "belong into the spec; beside it they are for presets")
+        return request.spec
+    if chosen is None:
+        raise InvalidArgumentError("definition", "needs a spec or the name of a preset")
+    try:
+        cmdp = cmdp_to_message(preset(request.preset))
+    except SpecError as error:
+        raise InvalidArgumentError("preset", f"{request.preset!r} {error.requirement}") from None
+    return model_pb2.AgentSpec(cmdp=cmdp, options=request.options, seed=request.seed)
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise InvalidArgumentError(
+            "agent", f"{name!r} must be 1 to 128 letters, digits and . _ - : /, beginning with a letter or digit"
+        )

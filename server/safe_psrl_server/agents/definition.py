@@ -1,0 +1,153 @@
+"""An agent's definition: its specification as a message, checked, and as values."""
+
+import hashlib
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from safe_psrl.arrays import Policy
+from safe_psrl.errors import SpecError
+from safe_psrl.learner import SafePsrl
+from safe_psrl.posterior.streams import MAX_SEED
+from safe_psrl.problem.documents import options_to_document
+from safe_psrl.problem.spec import CmdpSpec
+from safe_psrl_proto.v1 import model_pb2
+from safe_psrl_server.agents.conversion import cmdp_from_message, options_from_message, policy_from_message
+from safe_psrl_server.agents.policies import are_large
+from safe_psrl_server.errors import InvalidArgumentError
+
+MAX_OPEN_EPISODES: Final = 1000
+MAX_CONSTRAINTS: Final = 100
+_learners: Final[MutableMapping[tuple[bytes, bytes], SafePsrl]] = WeakValueDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """An agent's specification, checked, as message and as values."""
+
+    message: model_pb2.AgentSpec
+    shared_learner: SafePsrl  # of all agents with this problem and these options; kept alive here
+    learner: SafePsrl
+    fallback: Policy | None
+    max_open_episodes: int
+    episode_timeout_micros: int
+
+    @cached_property
+    def spec(self) -> CmdpSpec:
+        return self.learner.spec
+
+    @cached_property
+    def first_states(self) -> frozenset[int]:
+        """Where episodes may begin."""
+        return frozenset(np.flatnonzero(self.spec.initial_distribution).tolist())
+
+    @cached_property
+    def has_large_policies(self) -> bool:
+        """Whether policies are stored beside the stream."""
+        return are_large(self.message.cmdp)
+
+    @cached_property
+    def cost_budgets(self) -> list[float]:
+        budgets: list[float] = self.spec.cost_budgets.tolist()
+        return budgets
+
+    @cached_property
+    def learns_reward(self) -> bool:
+        return bool(self.spec.learned_signals[0])
+
+    @cached_property
+    def learns_costs(self) -> bool:
+        return bool(self.spec.learned_signals[1:].any())
+
+    @cached_property
+    def table_entries(self) -> int:
+        """Entries of its largest table: a measure of its memory."""
+        return table_entries(self.message.cmdp)
+
+
+def definition_of(message: model_pb2.AgentSpec, max_table_entries: int | None = None) -> Definition:
+    """The checked definition. Raises `InvalidArgumentError` that names the field."""
+    if max_table_entries is not None:
+        _refuse_large(message.cmdp, max_table_entries)
+    try:
+        shared = _shared_learner(message)
+    except SpecError as error:
+        raise InvalidArgumentError(f"spec.{error.field}", f"{error.requirement} (is {error.value!r})") from None
+    if message.seed > MAX_SEED:
+        raise InvalidArgumentError("spec.seed", f"must be at most 2^63 - 1 (is {message.seed})")
+    if not 1 <= message.max_open_episodes <= MAX_OPEN_EPISODES:
+        raise InvalidArgumentError("spec.max_open_episodes", f"must be from 1 to {MAX_OPEN_EPISODES}")
+    if not 0 < message.episode_timeout_seconds <= 1e9:
+        raise InvalidArgumentError("spec.episode_timeout_seconds", "must be above 0 and at most 1e9")
+    return Definition(
+        message=message,
+        shared_learner=shared,
+        learner=shared.with_seed(message.seed),
+        fallback=_fallback(message, shared.spec),
+        max_open_episodes=message.max_open_episodes,
+        episode_timeout_micros=int(message.episode_timeout_seconds * 1e6),
+    )
+
+
+def _shared_learner(message: model_pb2.AgentSpec) -> SafePsrl:
+    """One learner for all agents with the same problem and options: its tables take time and memory to build."""
+    problem = hashlib.blake2b(message.cmdp.SerializeToString(deterministic=True)).digest()
+    key = problem, message.options.SerializeToString(deterministic=True)
+    learner = _learners.get(key)
+    if learner is None:
+        learner = _learners[key] = SafePsrl(cmdp_from_message(message.cmdp), options_from_message(message.options))
+    return learner
+
+
+def completed(message: model_pb2.AgentSpec, default_timeout_seconds: float) -> model_pb2.AgentSpec:
+    """A copy with every default filled in, so that equal definitions are equal messages."""
+    full = model_pb2.AgentSpec()
+    full.CopyFrom(message)
+    try:
+        options = options_to_document(options_from_message(full.options))
+    except SpecError as error:
+        raise InvalidArgumentError(f"spec.options.{error.field}", f"{error.requirement} (is {error.value!r})") from None
+    full.options.CopyFrom(model_pb2.SafePsrlOptions(**options))
+    full.max_open_episodes = full.max_open_episodes or 1
+    full.episode_timeout_seconds = full.episode_timeout_seconds or default_timeout_seconds
+    return full
+
+
+def _refuse_large(cmdp: model_pb2.CmdpSpec, most: int) -> None:
+    """Checks sizes before anything is allocated: a message of a few bytes can request tables of any size."""
+    if len(cmdp.constraints) > MAX_CONSTRAINTS:
+        raise InvalidArgumentError("spec.constraints", f"are {len(cmdp.constraints)}; the server allows {MAX_CONSTRAINTS}")
+    entries = table_entries(cmdp)
+    if entries > most:
+        raise InvalidArgumentError("spec.num_states", f"needs tables of {entries} entries; the server allows {most}")
+
+
+def table_entries(cmdp: model_pb2.CmdpSpec) -> int:
+    """Entries of the largest table, from the sizes alone."""
+    steps = cmdp.horizon if cmdp.non_stationary else 1
+    signals = [cmdp.reward, *(constraint.cost for constraint in cmdp.constraints)]
+    signal_steps = cmdp.horizon if any(len(table.shape) > 2 for table in signals) else 1  # one of them stretches all
+    width = (cmdp.next_states.shape or [0])[-1] if cmdp.HasField("next_states") else cmdp.num_states
+    per_pair = max(width * steps, cmdp.horizon, len(signals) * signal_steps)
+    return max(cmdp.num_states * cmdp.num_actions * per_pair, 0)
+
+
+def _fallback(message: model_pb2.AgentSpec, spec: CmdpSpec) -> Policy | None:
+    if not message.HasField("fallback_policy"):
+        return None
+    given = message.fallback_policy
+    if (given.horizon, given.num_states) != (spec.horizon, spec.num_states) or len(
+        given.actions
+    ) != spec.horizon * spec.num_states:
+        raise InvalidArgumentError("spec.fallback_policy", f"must have {spec.horizon} x {spec.num_states} actions")
+    policy = policy_from_message(given)
+    known = (policy >= 0) & (policy < spec.num_actions)
+    playable = known & spec.available_actions[np.arange(spec.num_states), np.where(known, policy, 0)]
+    for place in np.flatnonzero(~playable)[:1].tolist():
+        state, action = place % spec.num_states, policy.flat[place]
+        raise InvalidArgumentError(f"spec.fallback_policy.actions[{place}]", f"{action} is not available in state {state}")
+    return policy

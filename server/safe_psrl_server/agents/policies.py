@@ -1,0 +1,76 @@
+"""Large policies, which are stored beside the history: once for each episode that may still be asked about.
+
+In memory an episode has its policy as always. What is stored of it has the policy's digest in its place.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from safe_psrl_proto.v1 import events_pb2, model_pb2
+
+LARGE: Final = 4_096  # entries. An entry takes about a byte: a smaller policy costs its event less than a page of the database
+CONCERNED: Final = {"episode_started", "agent_imported", "agent_deleted"}
+LEVEL: Final = 1  # of zlib: a million entries in 2 to 12 ms; higher ones take up to ten times as long and save a tenth
+
+
+def concerns_policies(events: Sequence[events_pb2.Event]) -> bool:
+    """Whether anything can be stored apart, or dropped there, because of `events`. Of most calls, nothing."""
+    return any(event.WhichOneof("kind") in CONCERNED for event in events)
+
+
+def are_large(policies: model_pb2.CmdpSpec | model_pb2.Policy) -> bool:
+    """Whether policies of this size are stored apart."""
+    return policies.horizon * policies.num_states > LARGE
+
+
+def is_large(event: events_pb2.Event) -> bool:
+    """Whether something of `event` is stored apart."""
+    return event.WhichOneof("kind") in {"episode_started", "agent_imported"} and any(_large(event))
+
+
+def encode(events: Sequence[events_pb2.Event]) -> tuple[list[bytes], dict[int, bytes]]:
+    """`events` as they are stored, and the policies stored beside them, by episode. Sets the digests in `events`."""
+    payloads, policies = list[bytes](), dict[int, bytes]()
+    for event in events:
+        apart = [(started, started.policy.SerializeToString()) for started in _large(event)]
+        for started, policy in apart:
+            policies[started.episode] = zlib.compress(policy, LEVEL)
+            started.policy_digest = _digest(policies[started.episode])
+            strip(started)
+        payloads.append(event.SerializeToString())
+        for started, policy in apart:  # given back: a bare copy would take several times as long
+            started.policy.ParseFromString(policy)
+    return payloads, policies
+
+
+def strip(started: events_pb2.EpisodeStarted) -> None:
+    """Leave the sizes and the digest of a policy that is stored apart."""
+    if started.policy_digest:
+        started.policy.ClearField("actions")
+        started.policy.ClearField("probabilities")
+
+
+def read_policy(started: events_pb2.EpisodeStarted, stored: bytes | None) -> model_pb2.Policy:
+    """What was stored apart of `started`. Raises ValueError if it is not there, or not what was stored."""
+    if stored is None:
+        raise ValueError(f"the policy of episode {started.episode} is missing")
+    if not isinstance(stored, bytes) or _digest(stored) != started.policy_digest:
+        raise ValueError(f"the policy of episode {started.episode} was changed")
+    return model_pb2.Policy.FromString(zlib.decompress(stored))
+
+
+def _large(event: events_pb2.Event) -> Iterator[events_pb2.EpisodeStarted]:
+    """The beginnings of episodes whose policy is stored apart. Of an imported agent, where it was before."""
+    kind = event.WhichOneof("kind")
+    if kind == "episode_started":
+        started = event.episode_started
+        if are_large(started.policy):
+            yield started
+    elif kind == "agent_imported":
+        yield from (kept.started for kept in event.agent_imported.snapshot.episodes if kept.started.policy_digest)
+
+
+def _digest(policy: bytes) -> bytes:
+    return hashlib.blake2b(policy, digest_size=32).digest()

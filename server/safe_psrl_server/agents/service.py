@@ -1,0 +1,154 @@
+"""All agents of one process: reading them, changing them, keeping their streams short. Free of gRPC."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import structlog
+
+from safe_psrl_server.agents.compaction import Compactor
+from safe_psrl_server.agents.folding import folded
+from safe_psrl_server.agents.inbox import Decide, Reply
+from safe_psrl_server.agents.planner import Planner
+from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.registry import Agent, Registry, unavailable
+from safe_psrl_server.agents.runtime import Runtime
+from safe_psrl_server.agents.snapshot import snapshot_of
+from safe_psrl_server.config import Limits, SnapshotPolicy
+from safe_psrl_server.errors import DataLossError, UnavailableError
+from safe_psrl_server.metrics.meter import Meter
+from safe_psrl_server.store import DamagedStreamError, EventStore, StoreUnavailableError
+
+REFRESH_PAUSE = 9  # times the duration of a refresh: it may take a tenth of the time
+log = structlog.get_logger()
+
+
+class Verification(NamedTuple):
+    """The result of folding an agent's stored events and comparing them with the record in memory."""
+
+    equal: bool
+    served_version: int
+    stored_version: int
+    events_read: int
+    digest: str  # of the stored state
+
+
+class AgentService:
+    """Starts nothing by itself: `open` reads the heads of the store and starts the write loop."""
+
+    def __init__(
+        self,
+        store: EventStore,
+        limits: Limits,
+        snapshots: SnapshotPolicy,
+        now_micros: Callable[[], int] = lambda: time.time_ns() // 1000,
+        meter: Meter | None = None,
+        refresh_seconds: float = 5.0,
+    ) -> None:
+        self.meter = meter or Meter()
+        self.now_micros = now_micros
+        self.limits = limits
+        self.ready = False
+        self.draining = asyncio.Event()  # ends streams that have no end of their own
+        self.recovery_seconds = 0.0
+        self._store = store
+        self._refresh_seconds = refresh_seconds
+        self._planner = Planner(limits.planning_threads)
+        self.registry = Registry(store, limits.max_agents)
+        self.runtime = Runtime(store, self.registry, self._planner, self.meter, limits.call_seconds, self._changed)
+        self.compactor = Compactor(store, self.registry, self.runtime, snapshots, self.meter, now_micros)
+        self._tasks = list[asyncio.Task[None]]()
+
+    async def open(self) -> None:
+        """Read the heads of the store and start the write loop. Agents are loaded when they are first used."""
+        began = time.monotonic()
+        await self.registry.open()
+        self.recovery_seconds = time.monotonic() - began
+        self._tasks.append(asyncio.create_task(self.runtime.run()))
+        self.ready = True
+
+    def start_upkeep(self) -> None:
+        """Snapshots by age, and loading the agents that no call has used, for listings and metrics."""
+        self._tasks += [asyncio.create_task(self.compactor.run()), asyncio.create_task(self._keep_fresh())]
+
+    async def close(self) -> None:
+        """Finish the calls under way and take snapshots."""
+        self.ready = False
+        await self.runtime.finish()
+        await self.compactor.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._planner.close()
+
+    # --- reading
+
+    def check_ready(self) -> None:
+        if not self.ready:
+            raise UnavailableError("the server is starting or stopping; try again", "NOT_READY")
+
+    def agents(self) -> list[Agent]:
+        """The agents in memory that exist, by name. Their records hold durable facts and must not be changed."""
+        return self.registry.agents()
+
+    def resident_record(self, name: str) -> AgentRecord | None:
+        """The record of an agent that is in memory, if it is certain to be up to date."""
+        self.check_ready()
+        agent = None if self._store.is_shared else self.registry.resident(name)
+        return agent.intact if agent is not None and agent.exists else None
+
+    async def record(self, name: str) -> AgentRecord:
+        """The record of an agent, with everything that was acknowledged before this call, by any replica."""
+        self.check_ready()
+        try:
+            return (await self.registry.get(name)).intact
+        except StoreUnavailableError as error:
+            raise unavailable(error) from error
+
+    async def refresh(
+        self, after: str = "", enough: int | None = None, wanted: Callable[[str], bool] = lambda _name: True
+    ) -> None:
+        """See `Registry.refresh`."""
+        try:
+            await self.registry.refresh(after, enough, wanted)
+        except StoreUnavailableError as error:
+            raise unavailable(error) from error
+
+    # --- writing
+
+    def submit(self, name: str, decide: Decide[Reply], *, may_create: bool = False) -> "asyncio.Future[Reply]":
+        """See `Runtime.submit`."""
+        self.check_ready()
+        return self.runtime.submit(name, decide, may_create=may_create)
+
+    async def verify(self, name: str) -> Verification:
+        """Fold the stored events of an agent and compare the result with the record in memory."""
+        await self.record(name)
+        async with self.runtime.exclusive(name):
+            agent = await self.registry.get(name)
+            try:
+                stream = await self._store.load(name)
+                stored = await asyncio.to_thread(folded, name, stream)
+            except DamagedStreamError as error:
+                raise DataLossError(f"the stored data of agent {name!r} is damaged: {error}", agent=name) from error
+            except StoreUnavailableError as error:
+                raise unavailable(error) from error
+            served = agent.intact
+            equal = await asyncio.to_thread(lambda: snapshot_of(served) == snapshot_of(stored))
+            return Verification(equal, served.version, stored.version, len(stream.events), stored.digest())
+
+    def _changed(self, agent: Agent) -> None:
+        self.compactor.consider(agent)
+
+    async def _keep_fresh(self) -> None:
+        """Load every agent once; where other replicas write, go on reading what they did."""
+        pause = 0.0
+        while self._store.is_shared or not self.registry.complete.is_set():
+            await asyncio.sleep(pause)
+            began = time.monotonic()
+            try:
+                await self.refresh()
+            except UnavailableError as error:
+                log.warning("agents were not refreshed", error=str(error))
+            pause = max(self._refresh_seconds, REFRESH_PAUSE * (time.monotonic() - began))

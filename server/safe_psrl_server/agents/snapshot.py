@@ -1,0 +1,114 @@
+"""A record as one message, and back: for shortening streams, and for export and import."""
+
+from typing import Final
+
+import numpy as np
+
+from safe_psrl.errors import TransitionError
+from safe_psrl.learner import check_transition
+from safe_psrl_proto.v1 import events_pb2
+from safe_psrl_server.agents.conversion import pack
+from safe_psrl_server.agents.observations import Observation, write_steps
+from safe_psrl_server.agents.policies import strip
+from safe_psrl_server.agents.record import SNAPSHOT_FORMAT, AgentRecord, Episode
+
+MOST: Final = 2**53  # of anything counted or summed: adding to it must not overflow
+
+
+def snapshot_of(record: AgentRecord, *, with_policies: bool = False) -> events_pb2.Snapshot:
+    """Everything `AgentRecord.restore` needs to build an equal record. Policies stored beside the stream are left out unless
+    `with_policies`."""
+    snapshot = events_pb2.Snapshot(
+        format=SNAPSHOT_FORMAT, version=record.version, deleted=not record.exists, created_micros=record.created_micros
+    )
+    if not record.exists:
+        return snapshot
+    state = record.state
+    snapshot.spec.CopyFrom(record.definition.message)
+    snapshot.episode = state.episode
+    snapshot.dual_variables.extend(state.dual_variables)
+    snapshot.transition_counts.CopyFrom(pack(state.transition_counts))
+    snapshot.signal_sums.CopyFrom(pack(state.signal_sums))
+    snapshot.visits.CopyFrom(pack(state.visits))
+    snapshot.totals.CopyFrom(record.totals.message())
+    snapshot.paused, snapshot.pause_reason = record.paused, record.pause_reason
+    for episode in record.episodes.values():
+        kept = snapshot.episodes.add(started=episode.started, end=episode.end, active_micros=episode.active_micros)
+        if episode.transitions:
+            write_steps(kept.transitions, Observation(episode.number, episode.transitions, 0))
+        if not with_policies:
+            strip(kept.started)
+    return snapshot
+
+
+def restored(name: str, data: bytes) -> AgentRecord:
+    """The record that was serialised into `data`, at its version. Raises ValueError."""
+    snapshot = events_pb2.Snapshot.FromString(data)
+    record = AgentRecord(name)
+    record.restore(snapshot)
+    record.version = snapshot.version
+    return record
+
+
+def check_record(record: AgentRecord) -> None:
+    """Raise ValueError if an imported `record` is one that no sequence of events leads to.
+
+    Events are applied without checks, so an impossible record would fail every later call.
+    """
+    if not record.exists:
+        raise ValueError("it is of an agent that was deleted")
+    spec, state, totals = record.definition.spec, record.state, record.totals
+    counted = [state.episode, totals.completed_episodes, totals.transitions, totals.overridden_actions, *totals.violations]
+    _require(all(0 <= number <= MOST for number in counted), "its counts are impossible")
+    _require(bool(np.isfinite(state.dual_variables).all()), "a dual variable is not finite")
+    _require(not (state.dual_variables < 0).any(), "a dual variable is negative")
+    counts = state.transition_counts
+    _require(
+        not ((counts < 0) | (counts > MOST) | ((counts > 0) & ~spec.support)).any(), "its transition counts are impossible"
+    )
+    sums = state.signal_sums
+    _require(not ((state.visits < 0) | (state.visits > MOST)).any(), "its visits are impossible")
+    _require(bool((sums >= 0).all() and (sums <= state.visits).all()), "its sums are impossible")
+    sums_of_episodes = [totals.reward, totals.last_reward, *totals.constraint_regret, *totals.constraint_regret_max]
+    _require(bool((np.abs([*sums_of_episodes, *totals.last_costs]) <= MOST).all()), "its totals are not finite, or impossible")
+    for per_constraint in (totals.constraint_regret, totals.constraint_regret_max, totals.violations, totals.last_costs):
+        _require(len(per_constraint) == spec.num_constraints, "its totals are not one for each constraint")
+    _require(list(record.episodes) == sorted(record.episodes), "its episodes are out of order")
+    _require(len(record.open_episodes) <= record.definition.max_open_episodes, "it has too many open episodes")
+    for episode in record.episodes.values():
+        _require(1 <= episode.number <= state.episode, f"episode {episode.number} was never started")
+        try:
+            _check_episode(episode, record)
+        except (TransitionError, ValueError) as error:
+            raise ValueError(f"episode {episode.number}: {error}") from None
+
+
+def _check_episode(episode: Episode, record: AgentRecord) -> None:
+    spec, started = record.definition.spec, episode.started
+    size = started.policy.horizon, started.policy.num_states
+    _require(size == (spec.horizon, spec.num_states), "its policy has the wrong size")  # below zero numpy would fill it in
+    _require(len(started.policy.actions) == spec.horizon * spec.num_states, "its policy has the wrong size")
+    policy = episode.policy
+    for per_constraint in (
+        started.pessimism,
+        started.dual_scale,
+        started.dual_variables,
+        started.next_dual_variables,
+        started.predicted_costs,
+    ):
+        _require(len(per_constraint) == spec.num_constraints, "its plan is not one for each constraint")
+        _require(bool(np.isfinite(per_constraint).all()), "its plan is not finite")
+    _require(bool(np.isfinite([started.predicted_reward, started.plan_seconds]).all()), "its plan is not finite")
+    _require(all(scale > 0 for scale in started.dual_scale), "a dual scale is not positive")
+    _require(bool(((policy >= 0) & (policy < spec.num_actions)).all()), "its policy plays actions that there are not")
+    _require(episode.end in events_pb2.EpisodeEnd.values(), "it ended in an unknown way")
+    _require(not (episode.is_open and episode.next_step >= spec.horizon), "it is open after its last step")
+    for transition in episode.transitions:
+        costs = len(transition.costs)
+        _require(costs == spec.num_constraints, f"step {transition.step} has not one cost for each constraint")
+        check_transition(spec, transition)
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)

@@ -1,0 +1,66 @@
+"""An agent's status, for operators."""
+
+from safe_psrl.methods.bounds import constraint_regret_bound, dual_variable_bound
+from safe_psrl_proto.v1 import admin_pb2
+from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.registry import Agent
+
+
+def status_of(agent: Agent) -> admin_pb2.AgentStatus:
+    """The status of any agent, quarantined ones included."""
+    if agent.record is None:
+        return admin_pb2.AgentStatus(
+            agent=agent.name, condition=admin_pb2.AGENT_CONDITION_QUARANTINED, condition_reason=agent.damage
+        )
+    return record_status(agent.record)
+
+
+def record_status(record: AgentRecord, *, with_digest: bool = False) -> admin_pb2.AgentStatus:
+    totals, latest = record.totals, record.latest_episode
+    status = admin_pb2.AgentStatus(
+        agent=record.name,
+        condition=admin_pb2.AGENT_CONDITION_PAUSED if record.paused else admin_pb2.AGENT_CONDITION_ACTIVE,
+        condition_reason=record.pause_reason,
+        version=record.version,
+        episode=record.episode,
+        open_episodes=[episode.number for episode in record.open_episodes],
+        completed_episodes=totals.completed_episodes,
+        transitions=totals.transitions,
+        overridden_actions=totals.overridden_actions,
+        cumulative_reward=totals.reward,
+        last_reward=totals.last_reward,
+        predicted_reward=latest.started.predicted_reward if latest else 0.0,
+        visited_ratio=record.visited_ratio,
+        constraints=[constraint_status(record, i) for i in range(record.definition.spec.num_constraints)],
+        plan_seconds=latest.started.plan_seconds if latest else 0.0,
+        created_micros=record.created_micros,
+    )
+    if with_digest:
+        status.state_digest = record.digest()
+    return status
+
+
+def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus:
+    spec, totals, latest = record.definition.spec, record.totals, record.latest_episode
+    status = admin_pb2.ConstraintStatus(
+        name=spec.constraint_names[i],
+        cost_budget=spec.cost_budgets[i],
+        satisfiable_cost=spec.satisfiable_costs[i],
+        dual_variable=record.dual_variables[i],
+        last_cost=totals.last_costs[i],
+        constraint_regret=totals.constraint_regret[i],
+        constraint_regret_max=totals.constraint_regret_max[i],
+        violations=totals.violations[i],
+    )
+    if totals.completed_episodes:
+        status.mean_cost = status.cost_budget + status.constraint_regret / totals.completed_episodes
+    if record.episode:
+        status.dual_variable_bound = dual_variable_bound(spec, record.episode, i)
+        status.constraint_regret_bound = constraint_regret_bound(spec, record.episode, i)
+    if latest is not None:
+        started = latest.started
+        status.pessimism = started.pessimism[i]
+        status.dual_scale = started.dual_scale[i]
+        status.cost_price = started.dual_variables[i] / started.dual_scale[i]
+        status.predicted_cost = started.predicted_costs[i]
+    return status

@@ -1,0 +1,1 @@
+"""The embedded store: one SQLite database in a directory."""

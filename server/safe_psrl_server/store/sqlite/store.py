@@ -1,0 +1,200 @@
+"""The embedded store: one SQLite database in a directory, in WAL mode with `synchronous=FULL`.
+
+One connection writes, in one thread; another reads, in another thread. The event loop never touches the disk. A commit that
+fails has an unknown outcome, so nothing more is accepted after it.
+"""
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from safe_psrl_server.store.interface import (
+    Append,
+    DamagedStreamError,
+    StoredStream,
+    StoreError,
+    StoreFailedError,
+    StoreUsage,
+    StreamHead,
+    VersionConflictError,
+)
+from safe_psrl_server.store.sqlite import streams
+from safe_psrl_server.store.sqlite.commit_counter import CommitCounter
+from safe_psrl_server.store.sqlite.lock import DatabaseLock
+from safe_psrl_server.store.sqlite.schema import commit_number, create_tables
+
+DATABASE_FILE: Final = "safe-psrl.db"
+UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from messages that quote damaged bytes
+Result = TypeVar("Result")
+
+
+class SqliteStore:
+    """All agents of one server in `directory`, which no other process may write to."""
+
+    is_shared = False
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._path = directory / DATABASE_FILE
+        self._lock = DatabaseLock(self._path)
+        self._counter = CommitCounter(directory)
+        self._writer = ThreadPoolExecutor(1, "store-writer")
+        self._reader = ThreadPoolExecutor(1, "store-reader")
+        self._failure: StoreFailedError | None = None
+        self._closing = ExitStack()
+
+    async def open(self) -> None:
+        try:
+            await self._in_thread(self._writer, self._open)
+        except (OSError, sqlite3.Error) as error:
+            message = f"the store in {self._directory} cannot be opened for writing: {_one_line(error)}"
+            raise StoreError(message) from error
+
+    async def heads(self, agents: Collection[str] | None = None) -> dict[str, StreamHead]:
+        try:
+            return await self._read(lambda db: streams.heads(db, agents))
+        except UNREADABLE as error:
+            raise self._damaged(error) from error
+
+    async def load(self, agent: str) -> StoredStream:
+        return await self._read_stream(lambda db: streams.load(db, agent))
+
+    async def load_tail(self, agent: str, after: int) -> StoredStream | None:
+        return await self._read_stream(lambda db: streams.load_tail(db, agent, after))
+
+    async def commit(self, appends: Sequence[Append]) -> set[str]:
+        return await self._write(lambda db: streams.append(db, appends))
+
+    async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
+        await self._write(lambda db: streams.save_snapshot(db, agent, version, snapshot))
+
+    async def restore(self, agent: str, stream: StoredStream) -> None:
+        await self._write(lambda db: streams.restore(db, agent, stream))
+
+    def usage(self) -> StoreUsage | None:
+        used = 0
+        for name in (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm"):
+            with suppress(FileNotFoundError):
+                used += self._directory.joinpath(name).stat().st_size
+        return StoreUsage(used, shutil.disk_usage(self._directory).free)
+
+    async def close(self) -> None:
+        await self._in_thread(self._writer, self._closing.close)
+        self._writer.shutdown()
+        self._reader.shutdown()
+
+    # --- threads
+
+    async def _in_thread(self, thread: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
+
+    async def _read(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
+        return await self._in_thread(self._reader, lambda: query(self._reading))
+
+    async def _read_stream(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
+        try:
+            return await self._read(query)
+        except UNREADABLE as error:
+            raise DamagedStreamError(f"the database cannot be read: {_one_line(error)}") from error
+
+    async def _write(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        return await self._in_thread(self._writer, lambda: self._transaction(work))
+
+    # --- in the writer thread
+
+    def _transaction(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Commit what `work` does; it is durable on return. Whatever it raises by intent rolls back and changes nothing."""
+        if self._failure is not None:
+            raise self._failure
+        db = self._writing
+        try:
+            if not self._lock.is_in_place():
+                raise OSError(f"{self._path} was moved, deleted or replaced")  # noqa: TRY301  # handled like a failed write
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(db)
+            except (VersionConflictError, DamagedStreamError):
+                db.execute("ROLLBACK")
+                raise
+            db.execute("UPDATE commits SET number = number + 1")
+            db.execute("COMMIT")
+            self._commits += 1
+            self._counter.write(self._commits)
+        except (VersionConflictError, DamagedStreamError):
+            raise
+        except Exception as error:
+            self._failure = StoreFailedError(f"a commit to {self._directory} failed: {_one_line(error)}")
+            raise self._failure from error
+        return result
+
+    def _open(self) -> None:
+        with ExitStack() as undo:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+            undo.callback(self._lock.release)
+            self._refuse_loss()
+            self._counter.open()
+            undo.callback(self._counter.close)
+            self._writing = self._connect()
+            undo.callback(self._writing.close)
+            self._commits = self._checked_commits()
+            self._reading = self._connect()
+            undo.callback(self._reading.close)
+            self._closing = undo.pop_all()
+
+    def _refuse_loss(self) -> None:
+        """Compare with the counter before a byte is changed: a connection that may write drops a log it cannot read."""
+        db = sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            commits = commit_number(db)
+        except UNREADABLE as error:
+            if "no such table" not in str(error):
+                return  # `_connect` reports what is wrong
+            commits = 0  # a new file, or one whose content was in the write-ahead log
+        finally:
+            db.close()
+        if commits is not None:
+            self._counter.check(commits)
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            self._set_up(db)
+        except (sqlite3.OperationalError, StoreError):
+            db.close()
+            raise
+        except UNREADABLE as error:
+            db.close()
+            raise self._damaged(error) from error
+        return db
+
+    def _set_up(self, db: sqlite3.Connection) -> None:
+        (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise StoreError(f"the store in {self._directory} cannot keep a write-ahead log there: use a local disk")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA busy_timeout = 5000")
+        create_tables(db)
+
+    def _checked_commits(self) -> int:
+        try:
+            commits = commit_number(self._writing)
+        except UNREADABLE as error:
+            raise self._damaged(error) from error
+        if commits is None:
+            raise self._damaged("no commit number")
+        self._counter.check(commits)
+        return commits
+
+    def _damaged(self, problem: object) -> StoreError:
+        return StoreError(f"the database in {self._directory} is damaged ({_one_line(problem)}): restore it from a backup")
+
+
+def _one_line(error: object) -> str:
+    """SQLite quotes whole statements of a damaged schema."""
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,161 @@
+"""Streams in SQLite. Functions that write run inside a transaction of the caller."""
+
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, TypeVar
+
+from safe_psrl_server.store.chain import BEGINNING, EventRow, Link, chained, followed, is_whole, snapshot_digest, transplanted
+from safe_psrl_server.store.interface import Append, DamagedStreamError, StoredStream, StreamHead, VersionConflictError
+
+EVENTS_AFTER: Final = "SELECT version, payload, link FROM events WHERE agent = ? AND version > ? ORDER BY version"
+POLICIES_AFTER: Final = "SELECT episode, payload FROM policies WHERE agent = ? AND version > ?"
+ALL_HEADS: Final = """
+    SELECT names.agent, coalesce(streams.version, 0), coalesce((
+        SELECT max(version) FROM snapshots WHERE snapshots.agent = names.agent
+    ), 0)
+    FROM (
+        SELECT agent FROM streams UNION SELECT agent FROM events UNION SELECT agent FROM snapshots
+        UNION SELECT agent FROM policies
+    ) AS names LEFT JOIN streams ON streams.agent = names.agent
+"""
+SOME_HEADS: Final = """
+    SELECT agent, version, coalesce((SELECT max(version) FROM snapshots WHERE snapshots.agent = streams.agent), 0)
+    FROM streams WHERE agent IN ({})
+"""
+Row = TypeVar("Row")
+MOST_ROWS: Final = 500  # of one INSERT: SQLite limits the parameters of a statement
+
+
+def heads(db: sqlite3.Connection, agents: Collection[str] | None) -> dict[str, StreamHead]:
+    """Of all agents or of `agents`. Raises sqlite3.DatabaseError if a name is not text."""
+    if agents is None:
+        rows = db.execute(ALL_HEADS).fetchall()
+    else:
+        rows = db.execute(SOME_HEADS.format(_marks(agents)), list(agents)).fetchall()
+    if not all(isinstance(agent, str) for agent, _, _ in rows):
+        raise sqlite3.DatabaseError("an agent's name is not text")
+    return {agent: StreamHead(version, snapshot) for agent, version, snapshot in rows}
+
+
+def load(db: sqlite3.Connection, agent: str) -> StoredStream:
+    """From the newest intact snapshot, every event up to the head, each one verified."""
+    db.execute("BEGIN")  # one view for all reads
+    try:
+        head = db.execute("SELECT version, link FROM streams WHERE agent = ?", (agent,)).fetchone()
+        snapshots = db.execute(
+            "SELECT version, link, payload, digest FROM snapshots WHERE agent = ? ORDER BY version DESC", (agent,)
+        ).fetchall()
+        intact = next((row for row in snapshots if is_whole(agent, row)), None)
+        start = Link(intact[0], intact[1]) if intact else BEGINNING
+        rows = db.execute(EVENTS_AFTER, (agent, start.version)).fetchall()
+        policies = dict(db.execute(POLICIES_AFTER, (agent, 0)))
+    finally:
+        db.execute("COMMIT")
+    if head is None:
+        if snapshots or rows or policies:
+            raise DamagedStreamError("its head is missing")
+        return StoredStream(None, [], 0)
+    events = followed(start, rows, Link(*head))
+    return StoredStream(intact[2] if intact else None, events, head[0], policies)
+
+
+def load_tail(db: sqlite3.Connection, agent: str, after: int) -> StoredStream | None:
+    db.execute("BEGIN")
+    try:
+        head = db.execute("SELECT version, link FROM streams WHERE agent = ?", (agent,)).fetchone() or BEGINNING
+        row = db.execute("SELECT version, link FROM events WHERE agent = ? AND version = ?", (agent, after)).fetchone()
+        start = BEGINNING if after == 0 else row and Link(*row)
+        rows = db.execute(EVENTS_AFTER, (agent, after)).fetchall()
+        policies = dict(db.execute(POLICIES_AFTER, (agent, after)))
+    finally:
+        db.execute("COMMIT")
+    if start is None or (rows and rows[0][0] != after + 1) or (not rows and head[0] != after):
+        return None
+    return StoredStream(None, followed(start, rows, Link(*head)), head[0], policies)
+
+
+def append(db: sqlite3.Connection, appends: Sequence[Append]) -> set[str]:
+    """Compare and append; returns the agents in conflict. A few statements, however many appends there are."""
+    names = [one.agent for one in appends]
+    found = db.execute(f"SELECT agent, version, link FROM streams WHERE agent IN ({_marks(names)})", names)  # noqa: S608  # marks
+    links = {agent: Link(version, link) for agent, version, link in found}
+    rows, conflicts, moved = list[tuple[str, EventRow]](), set[str](), dict[str, Link]()
+    for one in appends:
+        start = links.get(one.agent, BEGINNING)
+        if start.version != one.expected_version:
+            conflicts.add(one.agent)
+        elif one.events:
+            added = chained(start, one.events)
+            rows += [(one.agent, row) for row in added]
+            moved[one.agent] = Link(added[-1].version, added[-1].link)
+            drop_policies(db, one.agent, one.dropped_policies)
+            insert_policies(db, one.agent, added[-1].version, one.policies)
+    insert_events(db, rows)
+    for part in _parts(list(moved.items())):
+        values = [value for agent, link in part for value in (agent, *link)]
+        upsert = "ON CONFLICT (agent) DO UPDATE SET version = excluded.version, link = excluded.link"
+        db.execute(f"INSERT INTO streams (agent, version, link) VALUES {_rows(len(part), 3)} {upsert}", values)  # noqa: S608  # marks
+    return conflicts
+
+
+def insert_events(db: sqlite3.Connection, rows: Sequence[tuple[str, EventRow]]) -> None:
+    for part in _parts(rows):
+        values = [value for agent, row in part for value in (agent, *row)]
+        db.execute(f"INSERT INTO events (agent, version, payload, link) VALUES {_rows(len(part), 4)}", values)  # noqa: S608  # marks
+
+
+def insert_policies(db: sqlite3.Connection, agent: str, version: int, policies: Mapping[int, bytes]) -> None:
+    if policies:
+        rows = [(agent, episode, version, policy) for episode, policy in policies.items()]
+        db.executemany("INSERT OR REPLACE INTO policies (agent, episode, version, payload) VALUES (?, ?, ?, ?)", rows)
+
+
+def drop_policies(db: sqlite3.Connection, agent: str, episodes: Collection[int]) -> None:
+    if episodes:
+        db.executemany("DELETE FROM policies WHERE agent = ? AND episode = ?", [(agent, episode) for episode in episodes])
+
+
+def save_snapshot(db: sqlite3.Connection, agent: str, version: int, snapshot: bytes) -> None:
+    """Keep two snapshots. Drop the events behind the older one, and only after it was read back intact."""
+    rows = db.execute("SELECT version, link, payload, digest FROM snapshots WHERE agent = ? ORDER BY version DESC", (agent,))
+    older = next((row for row in rows if is_whole(agent, row)), None)
+    if older is not None and older[0] >= version:
+        return
+    found = db.execute("SELECT link FROM events WHERE agent = ? AND version = ?", (agent, version)).fetchone()
+    if found is None:
+        raise DamagedStreamError(f"event {version}, which the snapshot includes, is missing")
+    _insert_snapshot(db, agent, Link(version, found[0]), snapshot)
+    if older is not None:
+        db.execute("DELETE FROM events WHERE agent = ? AND version <= ?", (agent, older[0]))
+        db.execute("DELETE FROM snapshots WHERE agent = ? AND version < ?", (agent, older[0]))
+
+
+def restore(db: sqlite3.Connection, agent: str, stream: StoredStream) -> None:
+    """Raises `VersionConflictError` if the agent has a stream."""
+    found = db.execute("SELECT version FROM streams WHERE agent = ?", (agent,)).fetchone()
+    if found is not None:
+        raise VersionConflictError(agent, 0, found[0])
+    start, rows = transplanted(stream)
+    if stream.snapshot is not None:
+        _insert_snapshot(db, agent, start, stream.snapshot)
+    insert_events(db, [(agent, row) for row in rows])
+    insert_policies(db, agent, stream.version, stream.policies)
+    head = Link(rows[-1].version, rows[-1].link) if rows else start
+    db.execute("INSERT INTO streams (agent, version, link) VALUES (?, ?, ?)", (agent, *head))
+
+
+def _insert_snapshot(db: sqlite3.Connection, agent: str, at: Link, snapshot: bytes) -> None:
+    digest = snapshot_digest(agent, at.version, at.link, snapshot)
+    db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)", (agent, at.version, at.link, snapshot, digest))
+
+
+def _parts(rows: Sequence[Row]) -> list[Sequence[Row]]:
+    return [rows[start : start + MOST_ROWS] for start in range(0, len(rows), MOST_ROWS)]
+
+
+def _rows(count: int, columns: int) -> str:
+    return ",".join([f"({','.join('?' * columns)})"] * count)
+
+
+def _marks(values: Collection[object]) -> str:
+    return ",".join("?" * len(values))
