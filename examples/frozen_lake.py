@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from playing import learn, options, show, write
+from runner import learn, options, show, write
 from safe_psrl import exact_optimum
 from safe_psrl_testbed.gym_bridge import GymBridge, GymCost
 

@@ -13,7 +13,7 @@ import mobile_env  # noqa: F401  # registers its environments
 import numpy as np
 from numpy.typing import NDArray
 
-from playing import follow, learn, line, options, show, write
+from runner import follow, learn, line, options, show, write
 from safe_psrl_testbed.gym_bridge import GymBridge, GymCost, Seen
 from safe_psrl_testbed.quantiser import Quantiser
 

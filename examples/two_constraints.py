@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from playing import learn, options, show, write
+from runner import learn, options, show, write
 from safe_psrl import exact_optimum
 from safe_psrl_testbed.gym_bridge import GymBridge, GymCost
 

@@ -7,7 +7,7 @@ the budget, and no table at all; kernel, reward and cost are learned together.
 import gymnasium
 
 import safe_psrl_testbed.gym_environments  # registers the environment
-from playing import learn, options, show, write
+from runner import learn, options, show, write
 from safe_psrl import exact_optimum
 from safe_psrl_testbed.gym_bridge import GymBridge, GymCost
 

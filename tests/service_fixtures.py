@@ -7,8 +7,7 @@ import pytest
 from safe_psrl_client import Client
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.logs import set_up_logs
-from safe_psrl_testbed import Scenario, scenario_named
-from safe_psrl_testbed.player import SeededEnvironment
+from safe_psrl_testbed import Scenario, TabularEnvironment, scenario_named
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +36,6 @@ def buffer() -> Scenario:
 
 
 @pytest.fixture
-def world(buffer: Scenario) -> Callable[[int], SeededEnvironment]:
+def world(buffer: Scenario) -> Callable[[int], TabularEnvironment]:
     """Makes the streaming buffer of a seed."""
-    return lambda seed: SeededEnvironment(buffer.environment(), seed)
+    return buffer.environment

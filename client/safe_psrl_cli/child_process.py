@@ -13,6 +13,7 @@ from typing import Final
 
 START_SECONDS: Final = 180.0  # the very first start compiles the kernels
 CONSOLE_START_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.05
 ANY_PORT: Final = "127.0.0.1:0"
 
@@ -32,7 +33,7 @@ class ChildProcess:
         return self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit code."""
+        """SIGTERM, and SIGKILL if it does not end; returns the exit code."""
         return self._end(signal.SIGTERM)
 
     def _spawn(self, arguments: list[str], ready: str, seconds: float) -> str:
@@ -64,7 +65,11 @@ class ChildProcess:
             return 0
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
-        return self._process.wait()
+        try:
+            return self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
 
 
 class ServerProcess(ChildProcess):

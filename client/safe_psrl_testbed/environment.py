@@ -1,4 +1,4 @@
-"""What an environment is: something that can be reset and stepped, and says what an agent may know of it."""
+"""Environments: they can be reset and stepped, and have the specification that an agent may know."""
 
 from typing import NamedTuple, Protocol
 
@@ -14,7 +14,7 @@ from safe_psrl.simulation import pick
 
 
 class Outcome(NamedTuple):
-    """What a step yields."""
+    """The result of a step."""
 
     next_state: int
     reward: float
@@ -27,7 +27,7 @@ class Environment(Protocol):
 
     @property
     def spec(self) -> CmdpSpec:
-        """What an agent is told: everything but the kernel."""
+        """What an agent knows: everything but the kernel."""
         ...
 
     def reset(self, seed: int | None = None) -> int:
@@ -35,14 +35,14 @@ class Environment(Protocol):
         ...
 
     def step(self, action: int) -> Outcome:
-        """Play `action`. Refused once the episode is done."""
+        """Play `action`. Raises a SpecError once the episode is done."""
         ...
 
 
 class TabularEnvironment:
-    """An environment whose kernel is known, and can be shown. Rewards and costs are their means, or with `noisy`, 0 or 1.
+    """An environment with a known kernel. Rewards and costs are their means, or with `noisy`, 0 or 1.
 
-    The randomness of an episode is the stream of (seed, episode), as in a compiled `SimulatedRun`: both see the same world.
+    An episode's random stream is that of (seed, episode), as in a compiled `SimulatedRun`: both give the same episodes.
     """
 
     def __init__(self, spec: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False, seed: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment of few states and actions, as something that agents play.
+"""Gymnasium environments with finitely many states and actions, for agents to play.
 
 bridge = GymBridge(gymnasium.make("FrozenLake-v1"), costs=[GymCost("falls", cost_budget=0.3, satisfiable_cost=0.0, of=fell)])
 play(bridge, LocalAgent(bridge.spec), episodes=500)                  # in this process, or
@@ -24,11 +24,11 @@ from safe_psrl_client import spec_from_document
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_testbed.environment import Outcome
 
-STARTS: Final = 100  # resets from which the distribution of first states is taken, where none is given
+STARTS: Final = 100  # resets that estimate the initial distribution, where none is given
 
 
 class Seen(NamedTuple):
-    """One step of the environment, in its own terms."""
+    """One step of the environment, in its own types."""
 
     observation: Any
     action: Any
@@ -42,8 +42,8 @@ class Seen(NamedTuple):
 class GymCost:
     """A cost of each step, from 0 to 1, whose expected sum over an episode must be `cost_budget` at most.
 
-    `of` is a key of the step's `info`, whoever wrote it there, the environment or a wrapper; or a function of what was seen.
-    `known` is its table [S, A] where it is known beforehand; otherwise it is learned, from `guess` on.
+    `of` is a key of the step's `info`, set by the environment or a wrapper, or a function of the step.
+    `known` is its table [S, A] if it is known; otherwise it is learned, starting from `guess`.
     """
 
     name: str
@@ -64,7 +64,7 @@ class GymCost:
 
 
 class StateOf(Protocol):
-    """From observations to states; a `Quantiser`, or anything like it."""
+    """Maps observations to states, as `Quantiser` does."""
 
     num_states: int
 
@@ -72,11 +72,11 @@ class StateOf(Protocol):
 
 
 class GymBridge:
-    """An environment for `play`, and the problem to tell an agent: everything but the kernel.
+    """An environment for `play`, and its specification for an agent: everything but the kernel.
 
-    An environment that may end an episode by itself (`terminates`) gets one state more, the last: where an ended episode
-    stays, earning and costing nothing. So plans know what an end is worth. A truncation leads to no such state: it is the
-    horizon, which is `horizon` or else the environment's own limit of steps.
+    If the environment may terminate an episode (`terminates`), there is one more state, the last, which is absorbing and has
+    reward and costs 0, so that plans account for termination. A truncation does not lead there: it is the horizon, which is
+    `horizon` or else the environment's step limit.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class GymBridge:
         seed: int | None = None,
         **knowledge: Any,
     ) -> None:
-        """Start nothing yet.
+        """The environment is not reset yet.
 
         quantiser: needed unless observations are Discrete. actions: the environment's actions in the agent's order; needed
-        unless they are Discrete. reward_range: what becomes 0 and what becomes 1. known_reward: [S, A], from 0 to 1; the
-        reward is learned if it is not given, from `reward_guess` on. knowledge: further fields of `CmdpSpec`, such as
+        unless they are Discrete. reward_range: the rewards that are scaled to 0 and 1. known_reward: [S, A], from 0 to 1; the
+        reward is learned if it is not given, starting from `reward_guess`. knowledge: further fields of `CmdpSpec`, such as
         `initial_state`, `available_actions` and `support`, without the state of ended episodes (`support` may have it;
         `next_states` and a table of `dirichlet_prior` must).
         """
@@ -123,7 +123,7 @@ class GymBridge:
 
     @cached_property
     def spec(self) -> CmdpSpec:
-        """What an agent is told. Without an initial state or distribution, the environment is reset some times to find out."""
+        """What an agent knows. Without an initial state or distribution, the environment is reset repeatedly to estimate it."""
         fields = self._extended(dict(self._knowledge))
         if not fields.keys() & {"initial_state", "initial_distribution"}:
             fields["initial_distribution"] = self._distribution_of_starts()
@@ -147,7 +147,7 @@ class GymBridge:
         )
 
     def definition(self, *, seed: int = 0, **options: Any) -> model_pb2.AgentSpec:
-        """The same for a service's agent, with its seed and options (`method="adaptive"`, …)."""
+        """The definition of a service's agent, with its seed and options (`method="adaptive"`, …)."""
         return spec_from_document({**spec_to_document(self.spec), "agent": {"seed": seed, "options": options}})
 
     def reset(self, seed: int | None = None) -> int:
@@ -157,19 +157,19 @@ class GymBridge:
         return self.state_of(self._observation)
 
     def step(self, action: int) -> Outcome:
-        """Play the agent's action. Rewards and costs outside 0 to 1 are refused with a `TransitionError`."""
+        """Play the agent's action. Rewards and costs outside 0 to 1 raise a `TransitionError`."""
         chosen, before = self.actions[action], self._observation
         self._observation, reward, terminated, truncated, info = self.env.step(chosen)
         self._step += 1
         seen = Seen(before, chosen, float(reward), self._observation, terminated, info)
         if terminated and self.ended is None:
-            raise TransitionError("terminated", True, "cannot be where terminates=False says that episodes end by truncation")
+            raise TransitionError("terminated", True, "contradicts terminates=False; construct the bridge with terminates=True")
         next_state = self.ended if terminated and self.ended is not None else self.state_of(self._observation)
         done = bool(terminated or truncated or self._step == self.horizon)
         return Outcome(next_state, self.scaled(seen), self.costs_of(seen), done)
 
     def scaled(self, seen: Seen) -> float:
-        """The reward on its scale from 0 to 1."""
+        """The reward, scaled to 0 to 1."""
         scaled = (seen.reward - self._low) / self._width
         if not 0 <= scaled <= 1:
             raise TransitionError(
@@ -189,14 +189,14 @@ class GymBridge:
         return self.state_of.num_states + (self.ended is not None)
 
     def _signal(self, field: str, known: ArrayLike | None, guess: float) -> NDArray[np.float64]:
-        """[S, A], of the ended state 0."""
+        """[S, A], 0 in the terminal state."""
         table = np.zeros((self._num_states, len(self.actions)))
         seen = table[: self.state_of.num_states]
         seen[:] = guess if known is None else checked_table(field, known, {"[num_states, num_actions]": seen.shape})
         return table
 
     def _extended(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """With the ended state, which nothing leaves and any state may lead to."""
+        """`fields` extended by the terminal state, which is absorbing and reachable from any state."""
         if self.ended is None:
             return fields
         size, actions, ended = self._num_states, len(self.actions), self.ended
@@ -219,7 +219,7 @@ class GymBridge:
         return fields
 
     def _distribution_of_starts(self) -> NDArray[np.float64]:
-        """[S]: the one state of all resets; or their frequencies, and the weight of one reset for all others together."""
+        """[S]: the relative frequencies of the resets' states; if they differ, smoothed by one reset spread over all states."""
         states = [self.reset() for _ in range(STARTS)]
         counts = np.bincount(states, minlength=self._num_states).astype(np.float64)
         if np.count_nonzero(counts) > 1:

@@ -25,7 +25,7 @@ IDS: Final = {
 class CmdpEnv(gymnasium.Env[np.int64, np.int64]):
     """A scenario by its name. `info` has the first cost as `cost`, all of them as `costs`, and the next state's `action_mask`.
 
-    Gymnasium's agents may choose any action of the space: one that is not available is played as the next lower one that is.
+    Gymnasium's agents may choose any action of the space: an unavailable one is replaced by the next lower available one.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # as Gymnasium declares it
@@ -40,11 +40,11 @@ class CmdpEnv(gymnasium.Env[np.int64, np.int64]):
 
     @property
     def problem(self) -> CmdpSpec:
-        """What an agent is told; `world.transitions` is what it is not."""
+        """What an agent knows; `world.transitions` is hidden from it."""
         return self.world.spec
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.int64, dict[str, Any]]:
-        """With a seed, the first episode of that seed, as `TabularEnvironment` has it."""
+        """With a seed, the first episode of that seed, as in `TabularEnvironment`."""
         super().reset(seed=seed, options=options)
         if seed is None and not self._seeded:
             seed = int(self.np_random.integers(2**31))

@@ -1,4 +1,4 @@
-"""The true kernels [S, A, S] of the problems that come with the product."""
+"""The true kernels [S, A, S] of the presets."""
 
 from collections.abc import Callable
 from typing import Final
@@ -24,7 +24,7 @@ def streaming_buffer() -> NDArray[np.float64]:
 
 
 def inventory() -> NDArray[np.float64]:
-    """Next = max(0, s + a - demand). An order beyond capacity is not available; its row stays where it is."""
+    """Next = max(0, s + a - demand). An order beyond capacity is unavailable; its row keeps the state."""
     size = CAPACITY + 1
     p = np.zeros((size, size, size))
     for s in range(size):

@@ -1,4 +1,4 @@
-"""The agent in the environment's own process, with no network: the same interface as `safe_psrl_client.RemoteAgent`."""
+"""The agent in the environment's process, without a network: the same interface as `safe_psrl_client.RemoteAgent`."""
 
 from collections.abc import Sequence
 
@@ -21,12 +21,12 @@ class LocalAgent:
 
     @property
     def state(self) -> AgentState:
-        """What has been learned."""
+        """The learned state."""
         return settle(self._learner.spec, self._state)
 
     @property
     def plan(self) -> Plan | None:
-        """Of the latest episode."""
+        """The plan of the latest episode."""
         return self._plan
 
     @property
@@ -54,9 +54,9 @@ class LocalAgent:
         terminal: bool = False,
     ) -> int | None:
         if self._expected is None or self._plan is None:
-            raise EpisodeClosedError("no episode is open here; begin one first", "NO_EPISODE")
+            raise EpisodeClosedError("no episode is open; begin one first", "NO_EPISODE")
         if state != self._expected:
-            raise TransitionError("state", state, f"must be {self._expected}, where the step before led")
+            raise TransitionError("state", state, f"must be {self._expected}, the previous step's next state")
         bare = Transition(self._step, state, action, next_state)
         self._state = self._learner.observe(self._state, self._with_signals(bare, reward, costs))
         self._step += 1
@@ -73,10 +73,10 @@ class LocalAgent:
         self._expected = None
 
     def _with_signals(self, bare: Transition, reward: float | None, costs: Sequence[float]) -> Transition:
-        """With known signals where they were left out. What was given must be possible even where nothing is learned of it."""
+        """Fill in known signals that were omitted. Given values are checked even where they are not learned."""
         spec = self._learner.spec
         if not (0 <= bare.state < spec.num_states and 0 <= bare.action < spec.num_actions):
-            return bare  # `observe` says what is wrong
+            return bare  # `observe` raises the error
         known = spec.signals[:, bare.step % spec.signals.shape[1], bare.state, bare.action].tolist()
         if reward is None and spec.learned_signals[0]:
             raise TransitionError("reward", None, "is missing, and this agent learns its reward")

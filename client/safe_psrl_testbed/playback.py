@@ -1,4 +1,4 @@
-"""Media players' buffers: media comes from a network, playback takes whole media units at the paper's rate."""
+"""Playback buffers of media players: a network fills them, playback takes whole media units at the paper's rate."""
 
 from typing import Final
 
@@ -11,14 +11,14 @@ LARGEST_STATE: Final = 9  # of the streaming buffer's ten
 
 
 def quantised(levels: ArrayLike) -> NDArray[np.int64]:
-    """The states that agents see: whole media units that can be played. 0: playback stalls."""
+    """The agents' states: whole media units in the buffer. 0: playback stalls."""
     return np.clip(np.floor(np.asarray(levels, np.float64)), 0, LARGEST_STATE).astype(np.int64)
 
 
 class PlaybackBuffers:
-    """Of several players, up to nine media units each. In an epoch one is played with the paper's probability, if there is one.
+    """Buffers of several players, up to nine media units each. An epoch plays one with the paper's probability.
 
-    The same seed gives the same moments of playback, whatever arrives: policies are compared on equal terms.
+    The same seed gives the same playback events, whatever arrives, so that policies are comparable.
     """
 
     def __init__(self, players: int, seed: int) -> None:
@@ -39,5 +39,5 @@ class PlaybackBuffers:
         plays = self._generator.random(len(self.levels)) < DEPARTURE
         levels = self.levels + np.asarray(received, np.float64)
         levels -= plays & (levels >= 1.0)
-        self.levels = np.minimum(levels, LARGEST_STATE)  # what does not fit is lost
+        self.levels = np.minimum(levels, LARGEST_STATE)  # the excess is lost
         return self.states

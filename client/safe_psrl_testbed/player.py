@@ -1,4 +1,4 @@
-"""One agent of a service and the simulated environment that it plays, with an account of how it does."""
+"""One agent of a service and the simulated environment that it plays, with its results."""
 
 import threading
 from collections.abc import Callable
@@ -14,27 +14,11 @@ from safe_psrl.planning.optimum import exact_optimum
 from safe_psrl_client import Client, EpisodeResult, Mode, RemoteAgent, SafePsrlClientError
 from safe_psrl_client.play import play_episode
 from safe_psrl_proto.v1 import model_pb2
-from safe_psrl_testbed.environment import Outcome, TabularEnvironment
 from safe_psrl_testbed.scenario import Scenario
 
 
-class SeededEnvironment:
-    """An environment whose first episode is the first one of `seed`."""
-
-    def __init__(self, environment: TabularEnvironment, seed: int) -> None:
-        self.environment = environment
-        self._seed: int | None = seed
-
-    def reset(self) -> int:
-        seed, self._seed = self._seed, None
-        return self.environment.reset(seed)
-
-    def step(self, action: int) -> Outcome:
-        return self.environment.step(action)
-
-
 class Player:
-    """Plays the agent `name`, and adds up what it earned and spent, against the exact optimum."""
+    """Plays the agent `name`, and sums its rewards and costs against the exact optimum."""
 
     def __init__(self, scenario: Scenario, name: str, mode: Mode, seed: int) -> None:
         self.name = name
@@ -42,25 +26,27 @@ class Player:
         self.episodes = 0
         self._mode = mode
         self._spec = scenario.spec
-        self._environment = SeededEnvironment(scenario.environment(seed), seed)
-        self._optimum = exact_optimum(self._spec, self._environment.environment.transitions)
+        self._environment = scenario.environment(seed)
+        self._optimum = exact_optimum(self._spec, self._environment.transitions)
         self._reward = 0.0
         self._exact_reward = 0.0
         self._costs = np.zeros(self._spec.num_constraints)
         self._violations = np.zeros(self._spec.num_constraints, np.int64)
         self._dual_variables: list[float] | None = None
         if mode == "local":
-            self._value_of(np.zeros((self._spec.horizon, self._spec.num_states), np.int32))  # compiles, before it is urgent
+            self._value_of(
+                np.zeros((self._spec.horizon, self._spec.num_states), np.int32)
+            )  # compiles the kernel before the first episode
 
     def play(self, client: Client, episodes: int, stopping: threading.Event, on_episode: Callable[[], object]) -> None:
-        """Play that many episodes, or until `stopping`. An agent that was left in an episode begins a new one."""
+        """Play that many episodes, or until `stopping`. An episode that was left open is abandoned."""
         try:
             with RemoteAgent(client, self.name, self._mode, abandon_open=True) as agent:
                 while self.episodes < episodes and not stopping.is_set():
                     self._enter(play_episode(self._environment, agent), agent.policy)
                     on_episode()
         except Exception:
-            if not stopping.is_set():  # else the client was closed under it, as it would not stop by itself
+            if not stopping.is_set():  # the client was closed because the player did not stop in time
                 raise
         with suppress(SafePsrlClientError, ValueError):
             status = client.get_agent(self.name).status
@@ -99,6 +85,6 @@ class Player:
     def _value_of(self, policy: Policy) -> float:
         """The expected reward of `policy` [H, S] on the true kernel."""
         values = np.empty((1 + self._spec.num_constraints, self._spec.num_states))
-        transitions = self._environment.environment.transitions
+        transitions = self._environment.transitions
         evaluate_policy(transitions, self._spec.next_states, self._spec.signals, policy, values)
         return float(values[0] @ self._spec.initial_distribution)

@@ -1,4 +1,4 @@
-"""From what an environment shows, numbers on scales, to the whole number that an agent calls its state."""
+"""Quantises continuous observations to the numbered states of an agent."""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -15,8 +15,8 @@ Outside = Literal["clip", "refuse"]
 class Quantiser:
     """One row of edges per dimension: n + 1 ascending edges make n bins, each with its lower edge; the last has both.
 
-    States are numbered with the last dimension running fastest. What lies beyond the outer edges goes to the nearest bin, or
-    with `outside="refuse"` raises a `SpecError`, as what is no number always does. `features` picks or makes the numbers.
+    States are numbered with the last dimension running fastest. Values beyond the outer edges go to the nearest bin, or
+    with `outside="refuse"` raise a `SpecError`, as NaN always does. `features` extracts the numbers from an observation.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Constrained MDPs of any size, made from a seed, with budgets that bind and can be kept."""
+"""Random constrained MDPs of any size, with feasible budgets that bind."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from safe_psrl.problem.checks import checked_integer
 from safe_psrl.problem.spec import MAX_TABLE_ENTRIES, CmdpSpec, Constraint
 from safe_psrl.problem.support import EVERY_STATE
 
-LEAST_SLACK = 0.05  # between what is satisfiable and the budget, per step
+LEAST_SLACK = 0.05  # between satisfiable cost and budget, per step
 
 
 def random_cmdp(
@@ -17,7 +17,7 @@ def random_cmdp(
 ) -> tuple[CmdpSpec, NDArray[np.float64]]:
     """A specification and a kernel [S, A, S]: rows Dirichlet(`concentration`), rewards and costs uniform.
 
-    Budgets lie half way between the costs of a frugal policy and those of the greedy one, so that they matter.
+    Budgets lie half way between the costs of a frugal policy and those of the greedy one, so that they bind.
     """
     for field, size in {
         "states": num_states,

@@ -1,4 +1,4 @@
-"""Finding an environment by the name that a user types: a preset, `random:…`, or a specification file."""
+"""Environments by name: a preset, `random:…`, or a specification file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +26,14 @@ RANDOM_SIZES: Final = {"states": 10, "actions": 3, "horizon": 10, "seed": 0, "co
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """A problem together with the truth, which is one kernel or, as in the Bayesian regret, one drawn from the prior a seed."""
+    """A problem with its true kernel, which is fixed or, as in the Bayesian regret, drawn from the prior for each seed."""
 
     name: str
     spec: CmdpSpec
     transitions: NDArray[np.float64] | None  # None: drawn from the prior
 
     def transitions_for(self, seed: int) -> NDArray[np.float64]:
-        """[1|H, S, A, W]: the kernel that seed `seed` plays on; one of those that assumption 1 allows."""
+        """[1|H, S, A, W]: the kernel of `seed`; one that assumption 1 allows."""
         if self.transitions is not None:
             return checked_kernel(self.spec, self.transitions)
         stream = stream_of(seed, 0, SCENARIO)
@@ -81,7 +81,7 @@ def _random(text: str) -> Scenario:
 
 
 def _from_file(path: Path) -> Scenario:
-    """A specification, with its kernel under `transitions` if the file has one. A table `agent` is checked and passed over."""
+    """A specification, with its kernel under `transitions` if the file has one. A table `agent` is checked and ignored."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -97,7 +97,7 @@ def _from_file(path: Path) -> Scenario:
 
 
 def _check_agent(document: dict[str, Any]) -> None:
-    """Of a file that an agent can be created from: its shape as the client checks it, its options as the algorithm does."""
+    """Check the table `agent`: its shape as the client does, its options as the algorithm does."""
     try:
         agent_from_document(document)
     except InvalidDocumentError as error:

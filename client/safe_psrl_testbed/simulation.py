@@ -1,4 +1,4 @@
-"""Simulated environments played against the agents of a service, several at a time, with accounts of how they do."""
+"""Simulated environments played against the agents of a service, several at a time, with their results."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_testbed.player import Player
 from safe_psrl_testbed.scenario import Scenario
 
-GRACE_SECONDS: Final = 3.0  # for episodes under way when the simulation is stopped
+GRACE_SECONDS: Final = 3.0  # for current episodes when the simulation is stopped
 
 
 class Simulation:
@@ -50,7 +50,7 @@ class Simulation:
         self._seconds = 0.0
 
     def prepare(self, *, create: bool = True) -> None:
-        """See that every agent exists and is for this problem; with `create`, create those that are missing."""
+        """Check that every agent exists and is for this problem; with `create`, create those that are missing."""
         definition = spec_from_document(spec_to_document(self.scenario.spec))
         with self._client() as client:
             for player in self._players:
@@ -58,7 +58,7 @@ class Simulation:
                 prepare_agent(client, player.name, definition, self.scenario.name, create=create)
 
     def run(self, on_episode: Callable[[], object] = lambda: None) -> None:
-        """Play. Ctrl-C stops it gently; the first error stops it and is raised."""
+        """Play. Ctrl-C stops after the current episodes; the first error stops all and is raised."""
         clients = [self._client() for _ in self._players]
         began = time.monotonic()
         pool = ThreadPoolExecutor(len(self._players), thread_name_prefix="simulation")
@@ -82,7 +82,7 @@ class Simulation:
             future.result()
 
     def summary(self) -> dict[str, Any]:
-        """What was done so far, as plain values."""
+        """The results so far, as plain values."""
         episodes = sum(player.episodes for player in self._players)
         return {
             "environment": self.scenario.name,
@@ -97,7 +97,7 @@ class Simulation:
 
 
 def prepare_agent(client: Client, name: str, definition: model_pb2.AgentSpec, problem: str, *, create: bool = True) -> None:
-    """See that the agent `name` exists and is for this problem; if there is none, with `create`, create it."""
+    """Check that the agent `name` exists and is for this problem; with `create`, create it if it is missing."""
     try:
         found = client.get_agent(name, with_spec=True).spec
     except NotFoundError:
@@ -108,12 +108,12 @@ def prepare_agent(client: Client, name: str, definition: model_pb2.AgentSpec, pr
     theirs, ours = _shape(found.cmdp), _shape(definition.cmdp)
     if theirs != ours:
         raise InvalidArgumentError(
-            f"agent {name} is for another problem than {problem}: states, actions, horizon and "
+            f"agent {name} is not for {problem}: its states, actions, horizon and "
             f"constraints are {theirs}, not {ours}; choose another --agent"
         )
     if found.max_open_episodes < definition.max_open_episodes:
         raise InvalidArgumentError(
-            f"agent {name} may have {found.max_open_episodes} open episodes at a time, and {definition.max_open_episodes} "
+            f"agent {name} allows {found.max_open_episodes} open episodes, but {definition.max_open_episodes} "
             "are needed; choose another --agent"
         )
 

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from safe_psrl_client import Agent, Client, EpisodeClosedError, EpisodeOpenError, RemoteAgent, play
-from safe_psrl_testbed import Scenario
+from safe_psrl_testbed import Scenario, TabularEnvironment
 from safe_psrl_testbed.local_agent import LocalAgent
-from safe_psrl_testbed.player import SeededEnvironment
 
 SEED = 5
 KINDS = ("in process", "step", "stream", "local")
@@ -58,7 +57,9 @@ def walk(agent: Agent, states: Sequence[int], first_action: int) -> int | None:
     return action
 
 
-def test_learning_is_the_same_everywhere(subject: Subject, world: Callable[[int], SeededEnvironment], buffer: Scenario) -> None:
+def test_learning_is_the_same_everywhere(
+    subject: Subject, world: Callable[[int], TabularEnvironment], buffer: Scenario
+) -> None:
     """The same seed and the same world give the same actions, rewards, costs and dual variables, to the bit."""
     reference = LocalAgent(buffer.spec, seed=SEED)
     assert play(world(8), subject.agent, 40) == play(world(8), reference, 40)

@@ -6,15 +6,14 @@ import pytest
 
 from safe_psrl_client import AsyncClient, Client, EpisodeClosedError, NotFoundError, Transition, play, requests
 from safe_psrl_proto.v1 import control_pb2, events_pb2
-from safe_psrl_testbed import Scenario
+from safe_psrl_testbed import Scenario, TabularEnvironment
 from safe_psrl_testbed.local_agent import LocalAgent
-from safe_psrl_testbed.player import SeededEnvironment
 
 SEED = 3
 
 
 def test_the_loop_learns_what_an_agent_in_process_learns(
-    client: Client, agent_name: str, world: Callable[[int], SeededEnvironment], buffer: Scenario
+    client: Client, agent_name: str, world: Callable[[int], TabularEnvironment], buffer: Scenario
 ) -> None:
     client.create_agent(agent_name, "streaming-buffer", seed=SEED)
     environment = world(4)
@@ -32,7 +31,7 @@ def test_the_loop_learns_what_an_agent_in_process_learns(
 
 
 async def test_asyncio_has_the_same_loop(
-    server: str, agent_name: str, world: Callable[[int], SeededEnvironment], buffer: Scenario
+    server: str, agent_name: str, world: Callable[[int], TabularEnvironment], buffer: Scenario
 ) -> None:
     async with AsyncClient(server) as client:
         await client.create_agent(agent_name, "streaming-buffer", seed=SEED)

@@ -9,9 +9,8 @@ import pytest
 from safe_psrl_client import AsyncClient, Client, Mode, RemoteAgent, play
 from safe_psrl_client.agent import MODES
 from safe_psrl_server.embedded import EmbeddedServer
-from safe_psrl_testbed import Scenario
+from safe_psrl_testbed import Scenario, TabularEnvironment
 from safe_psrl_testbed.local_agent import LocalAgent
-from safe_psrl_testbed.player import SeededEnvironment
 
 SEED, EPISODES = 6, 30
 
@@ -22,7 +21,7 @@ def test_torn_connections_change_nothing(
     client: Client,
     agent_name: str,
     flaky: Callable[[int], Any],
-    world: Callable[[int], SeededEnvironment],
+    world: Callable[[int], TabularEnvironment],
     buffer: Scenario,
 ) -> None:
     client.create_agent(agent_name, "streaming-buffer", seed=SEED)
@@ -38,7 +37,7 @@ def test_torn_connections_change_nothing(
 
 
 async def test_asyncio_survives_torn_connections_too(
-    server: str, agent_name: str, flaky: Callable[[int], Any], world: Callable[[int], SeededEnvironment], buffer: Scenario
+    server: str, agent_name: str, flaky: Callable[[int], Any], world: Callable[[int], TabularEnvironment], buffer: Scenario
 ) -> None:
     network = flaky(2)
     environment = world(2)
@@ -60,7 +59,7 @@ async def test_asyncio_survives_torn_connections_too(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_restart_of_the_server_is_a_pause(
-    mode: Mode, tmp_path: Path, world: Callable[[int], SeededEnvironment], buffer: Scenario
+    mode: Mode, tmp_path: Path, world: Callable[[int], TabularEnvironment], buffer: Scenario
 ) -> None:
     target = f"unix:{tmp_path}/socket"
     settings = {"store": f"sqlite:{tmp_path}/data", "listen": target, "drain_seconds": 0.2}

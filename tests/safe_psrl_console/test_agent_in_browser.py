@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from safe_psrl_client import Client, spec_from_document
-from tests.safe_psrl_console.playing import play_some, simulation
+from tests.safe_psrl_console.simulated_agents import play_some, simulation
 
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=30_000)

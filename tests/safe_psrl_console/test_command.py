@@ -1,4 +1,4 @@
-"""`safe-psrl console` as a command: help that teaches, mistakes in one line, a clean end."""
+"""`safe-psrl console` as a command: help with examples, mistakes in one line, a clean exit."""
 
 import re
 import signal
@@ -9,8 +9,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from safe_psrl_cli.demo_console import DemoConsole
 
+from safe_psrl_cli.child_process import ConsoleProcess
 from tests.safe_psrl_console.conftest import outside_pytest
 
 BIN = Path(sys.executable).parent / "safe-psrl"
@@ -20,7 +20,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([BIN, "console", *arguments], capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_its_help_teaches_by_example() -> None:
+def test_its_help_has_examples() -> None:
     ended = run("--help")
     assert ended.returncode == 0
     assert max(len(line) for line in ended.stdout.splitlines()) <= 80
@@ -54,7 +54,7 @@ def test_a_port_that_is_taken_is_one_line() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_without_a_service_and_leaves_cleanly(number: signal.Signals) -> None:
+def test_it_serves_without_a_service_and_exits_cleanly(number: signal.Signals) -> None:
     command = [BIN, "console", "--target", "127.0.0.1:1", "--listen", "127.0.0.1:0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, **pipes, text=True, env=outside_pytest()) as process:
@@ -66,18 +66,22 @@ def test_it_serves_without_a_service_and_leaves_cleanly(number: signal.Signals) 
     assert (process.returncode, out, said) == (0, "", "")
 
 
-def test_the_demonstration_has_one_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_starts_and_stops_a_console(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PYTEST_CURRENT_TEST")
-    with DemoConsole("127.0.0.1:1") as page:
-        assert page.why_not == ""
-        with urllib.request.urlopen(page.url, timeout=30) as reply:  # noqa: S310  # our own process
-            assert b"Safe PSRL" in reply.read()
+    page = ConsoleProcess("127.0.0.1:1", tmp_path / "console.log")
+    url = page.start()
+    with urllib.request.urlopen(url, timeout=30) as reply:  # noqa: S310  # our own process
+        assert b"Safe PSRL" in reply.read()
+    assert page.stop() == 0
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(page.url, timeout=30)  # noqa: S310
+        urllib.request.urlopen(url, timeout=30)  # noqa: S310
 
 
-def test_the_demonstration_does_without_if_nicegui_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safe_psrl_cli.demo_console.find_spec", lambda _: None)
-    with DemoConsole("127.0.0.1:1") as page:
-        assert page.url == ""
-        assert "pip install 'safe-psrl[console]'" in page.why_not
+def test_a_console_without_nicegui_fails_with_the_command_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("safe_psrl_cli.child_process.find_spec", lambda _: None)
+    page = ConsoleProcess("127.0.0.1:1", tmp_path / "console.log")
+    with pytest.raises(RuntimeError, match=r"pip install 'safe-psrl\[console\]'"):
+        page.start()
+    assert page.stop() == 0

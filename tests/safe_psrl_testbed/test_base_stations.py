@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from safe_psrl_testbed.base_stations.mobility import RandomWaypoints
 from safe_psrl_testbed.base_stations.sharing import proportional_shares
-from safe_psrl_testbed.base_stations.simulation import RulePlayer
+from safe_psrl_testbed.base_stations.simulation import rule_players
 from safe_psrl_testbed.base_stations.world import FAST_RATE, SLOW_RATE, BaseStations, WorldSettings
 from safe_psrl_testbed.media import RULES, MediaHistory
+from safe_psrl_testbed.media_players import FixedRule
 
 TOLERANCE = 1e-9
 
@@ -100,9 +101,7 @@ def test_the_fast_service_prevents_stalls_and_the_rules_cost_what_they_say() -> 
     summaries = {}
     for name, rule in RULES.items():
         history = MediaHistory(60)
-        player = RulePlayer(WorldSettings(6, 60, 2), rule, history)
-        for _ in range(6):
-            player.play_episode()
+        rule_players(WorldSettings(6, 60, 2)).play(FixedRule(rule), history, 6)
         summaries[name] = history.summary()
     assert [summaries[name]["cost"] for name in ("always-slow", "always-fast", "fast-at-first")] == [0.0, 10.0, 5.0]
     stalls = [summaries[name]["stalls"] for name in ("always-fast", "fast-at-first", "always-slow")]

@@ -204,11 +204,11 @@ def test_rewards_are_scaled_and_refused_off_the_scale() -> None:
         GymBridge(Walk(), [COST], horizon=9, reward_range=(1.0, 1.0))
 
 
-def test_an_end_that_was_ruled_out_is_refused() -> None:
+def test_a_termination_that_contradicts_the_bridge_raises() -> None:
     bridge = GymBridge(Walk(end=1), [COST], horizon=9, terminates=False)
     assert bridge.spec.num_states == 4
     bridge.reset()
-    with pytest.raises(TransitionError, match="terminates=False says"):
+    with pytest.raises(TransitionError, match="contradicts terminates=False"):
         bridge.step(1)
 
 

@@ -8,9 +8,8 @@ import pytest
 from safe_psrl import SafePsrl, SafePsrlOptions, SimulatedRun, SpecError
 from safe_psrl.errors import TransitionError
 from safe_psrl_client import play
-from safe_psrl_testbed import Scenario, scenario_named
+from safe_psrl_testbed import Scenario, TabularEnvironment, scenario_named
 from safe_psrl_testbed.local_agent import LocalAgent
-from safe_psrl_testbed.player import SeededEnvironment
 
 
 @pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy", "random:states=5,constraints=2"])
@@ -18,7 +17,7 @@ def test_it_equals_a_simulated_run_to_the_bit(name: str) -> None:
     scenario = scenario_named(name)
     options = SafePsrlOptions(cap_pessimism=True)
     agent = LocalAgent(scenario.spec, options, seed=4)
-    play(SeededEnvironment(scenario.environment(), seed=11), agent, 60)
+    play(TabularEnvironment(scenario.spec, scenario.transitions_for(0), seed=11), agent, 60)
     run = SimulatedRun(SafePsrl(scenario.spec, options, seed=4), scenario.transitions_for(0), environment_seed=11)
     run.advance(60)
     assert agent.episode == run.state.episode == 60
@@ -26,7 +25,7 @@ def test_it_equals_a_simulated_run_to_the_bit(name: str) -> None:
     assert np.array_equal(agent.state.transition_counts, run.state.transition_counts)
 
 
-def test_results_are_sums_over_the_episode(world: Callable[[int], SeededEnvironment], buffer: Scenario) -> None:
+def test_results_are_sums_over_the_episode(world: Callable[[int], TabularEnvironment], buffer: Scenario) -> None:
     agent = LocalAgent(buffer.spec)
     seen: list[object] = []
     results = play(world(1), agent, 3, on_episode=seen.append)

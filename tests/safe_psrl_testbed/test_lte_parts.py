@@ -1,7 +1,6 @@
 """The LTE cell without ns-3: its fading, its history, its kernel, and episodes over a network of coins."""
 
 import multiprocessing
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,13 +9,12 @@ import pytest
 
 from safe_psrl_testbed.kernels import ARRIVAL
 from safe_psrl_testbed.lte import bindings
-from safe_psrl_testbed.lte.cell import MediaCell
 from safe_psrl_testbed.lte.fading import fading_trace, write_trace
 from safe_psrl_testbed.lte.kernel import kernel_rows
 from safe_psrl_testbed.lte.network_process import NetworkProcess
-from safe_psrl_testbed.lte.policies import FixedRule
 from safe_psrl_testbed.lte.settings import MOST_UES, CellSettings
 from safe_psrl_testbed.media import RULES, MediaHistory, Rule, best_within_budget
+from safe_psrl_testbed.media_players import FixedRule, MediaPlayers
 
 
 class CoinNetwork:
@@ -31,7 +29,7 @@ class CoinNetwork:
 
 def played(rule: Rule, episodes: int, ues: int = 4) -> MediaHistory:
     history = MediaHistory(ues)
-    MediaCell(CoinNetwork(17), ues, seed=1).play(FixedRule(rule), history, episodes, threading.Event(), lambda: None)
+    MediaPlayers(CoinNetwork(17), ues, seed=1).play(FixedRule(rule), history, episodes)
     return history
 
 

@@ -1,7 +1,7 @@
 """The LTE cell's and the base stations' agents behind a service: what they are told is what happened, once."""
 
-import threading
 from collections.abc import Sequence
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -13,9 +13,8 @@ from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents.conversion import unpack
 from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation, Grouping
 from safe_psrl_testbed.base_stations.world import CLASSES, WorldSettings
-from safe_psrl_testbed.lte.cell import MediaCell
-from safe_psrl_testbed.lte.policies import ServedAgents
 from safe_psrl_testbed.media import SPEC, MediaHistory
+from safe_psrl_testbed.media_players import MediaPlayers, ServedAgents
 from safe_psrl_testbed.simulation import prepare_agent
 
 
@@ -45,8 +44,8 @@ def test_a_cells_agents_learn_what_its_history_holds(client: Client, agent_name:
         prepare_agent(client, name, definition, "lte-cell")
         client.start_episode(name, 0)  # left open by a run before
     history = MediaHistory(3)
-    with ServedAgents(client, names) as agents:
-        MediaCell(SteadyNetwork(), 3, seed=1).play(agents, history, 12, threading.Event(), lambda: None)
+    with closing(ServedAgents(client, names)) as agents:
+        MediaPlayers(SteadyNetwork(), 3, seed=1).play(agents, history, 12)
     regret = history.constraint_regret[-1]
     for name in dict.fromkeys(names):
         status = client.get_agent(name).status
@@ -94,5 +93,5 @@ def test_the_same_seed_is_the_same_run(server: str, agent_name: str) -> None:
 
 def test_an_agent_that_may_not_play_so_many_episodes_at_once_is_refused(client: Client, agent_name: str) -> None:
     client.create_agent(agent_name, "streaming-buffer", options=options_from_document({"method": "adaptive"}))
-    with pytest.raises(InvalidArgumentError, match="1 open episodes at a time, and 4 are needed"):
+    with pytest.raises(InvalidArgumentError, match="allows 1 open episodes, but 4 are needed"):
         prepare_agent(client, agent_name, definition_for(max_open_episodes=4), "lte-cell")

@@ -1,4 +1,4 @@
-"""Devices on their way: each walks or drives to a random point, and then to the next one (random waypoint)."""
+"""Random-waypoint mobility: each device moves to a random point, and then to the next one."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,5 +22,5 @@ class RandomWaypoints:
         self.positions = np.where(
             arrived[:, None], self._goals, self.positions + way * (reach / np.maximum(distance, reach + 1e-9))[:, None]
         )
-        # as many draws whoever arrives, so that nothing else depends on it
+        # the number of draws does not depend on arrivals, so that seeds stay comparable
         self._goals = np.where(arrived[:, None], self._generator.uniform(0, self._sides, way.shape), self._goals)

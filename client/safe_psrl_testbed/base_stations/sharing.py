@@ -1,4 +1,4 @@
-"""How the devices in a cell share its capacity: in proportion to their weights, but nobody gets more than it needs."""
+"""Weighted max-min sharing of a cell's capacity: in proportion to weights, at most what a device needs."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,21 +11,21 @@ def proportional_shares(
 ) -> NDArray[np.float64]:
     """[D]: of each device, the part of its cell's time that it gets; those in one cell add up to at most 1.
 
-    Whoever needs less than its part gives the rest to the others, again in proportion, until all is given or needed no more.
+    What a device does not need is shared among the others, in proportion again, until the capacity or the need is exhausted.
     """
     shares = np.zeros(len(weights))
     left = np.ones(num_cells)
-    wanting = needs > 0
-    while wanting.any():
-        sums = np.bincount(cells[wanting], weights[wanting], num_cells)
+    waiting = needs > 0
+    while waiting.any():
+        sums = np.bincount(cells[waiting], weights[waiting], num_cells)
         offered = np.zeros(len(weights))
-        offered[wanting] = weights[wanting] * (left / np.maximum(sums, TOLERANCE))[cells[wanting]]
-        content = wanting & (needs <= offered + TOLERANCE)
-        # a cell in which nobody is content gives out what it offers, and is done
-        done = wanting & (np.bincount(cells[content], minlength=num_cells) == 0)[cells]
+        offered[waiting] = weights[waiting] * (left / np.maximum(sums, TOLERANCE))[cells[waiting]]
+        satisfied = waiting & (needs <= offered + TOLERANCE)
+        # a cell without a satisfied device hands out its offers, and is done
+        done = waiting & (np.bincount(cells[satisfied], minlength=num_cells) == 0)[cells]
         shares[done] = offered[done]
-        shares[content] = np.minimum(needs[content], offered[content])
-        left -= np.bincount(cells[content], shares[content], num_cells)
+        shares[satisfied] = np.minimum(needs[satisfied], offered[satisfied])
+        left -= np.bincount(cells[satisfied], shares[satisfied], num_cells)
         left = np.maximum(left, 0.0)
-        wanting &= ~(content | done)
+        waiting &= ~(satisfied | done)
     return shares

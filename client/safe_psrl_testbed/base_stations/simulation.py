@@ -14,7 +14,8 @@ from safe_psrl_client.cursor import EpisodeCursor
 from safe_psrl_client.requests import StreamCall
 from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_testbed.base_stations.world import CLASSES, BaseStations, WorldSettings
-from safe_psrl_testbed.media import BUDGET, FAST, LEARNED, RULES, SLOW, SPEC, MediaHistory, MediaSimulation, Rule
+from safe_psrl_testbed.media import BUDGET, FAST, LEARNED, RULES, SLOW, SPEC, MediaSimulation
+from safe_psrl_testbed.media_players import FixedRule, MediaPlayers
 from safe_psrl_testbed.playback import PlaybackBuffers
 
 Grouping = Literal["cell", "class", "device"]
@@ -53,14 +54,14 @@ class BaseStationsSimulation(MediaSimulation):
     async def _play(self, on_episode: Callable[[], object]) -> None:
         async with AsyncClient(self._target, **self._connection) as client:
             streams = [AsyncRetryingStream(client) for _ in range(min(STREAMS, len(self.names)))]
-            rules = [RulePlayer(self._settings, rule, self.histories[name]) for name, rule in RULES.items()]
+            rules = [rule_players(self._settings) for _ in RULES]
             try:
                 for _ in range(self.episodes):
                     began = time.monotonic()
                     await self._episode(streams)
                     self._seconds += time.monotonic() - began
-                    for player in rules:
-                        player.play_episode()
+                    for players, (name, rule) in zip(rules, RULES.items(), strict=True):
+                        players.play(FixedRule(rule), self.histories[name], self.histories[name].episodes + 1)
                     on_episode()
             finally:
                 await asyncio.gather(*(stream.close() for stream in streams))
@@ -133,22 +134,9 @@ class BaseStationsSimulation(MediaSimulation):
         }
 
 
-class RulePlayer:
-    """The same world under a fixed rule."""
-
-    def __init__(self, settings: WorldSettings, rule: Rule, history: MediaHistory) -> None:
-        self._world = BaseStations(settings)
-        self._buffers = PlaybackBuffers(settings.devices, settings.seed)
-        self._rule = rule
-        self._history = history
-
-    def play_episode(self) -> None:
-        states: list[NDArray[np.int64]] = [self._buffers.empty()]
-        actions: list[NDArray[np.int64]] = []
-        for step in range(SPEC.horizon):
-            actions.append(self._rule(step, states[-1]))
-            states.append(self._buffers.advance(self._world.advance(actions[-1] == FAST)))
-        self._history.append(states, actions)
+def rule_players(settings: WorldSettings) -> MediaPlayers:
+    """The same world, for a fixed rule."""
+    return MediaPlayers(BaseStations(settings), settings.devices, settings.seed)
 
 
 def _names(name: str, agents_per: Grouping, settings: WorldSettings) -> list[str]:

@@ -1,4 +1,4 @@
-"""Cells on a grid, devices that move among them, and what of the media each device receives in an epoch."""
+"""Cells on a grid, devices that move among them, and the media that each device receives in an epoch."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -20,8 +20,8 @@ FAST_WEIGHT: Final = 4.0  # of the fast service in sharing a cell; the slow one 
 FAST_RATE: Final = 1.0  # media units an epoch that the fast service brings at most
 SLOW_RATE: Final = 0.2  # and the slow one
 SUPPLY: Final = 1.3  # media units an epoch that a cell can bring to each of the devices that it has in the mean
-TYPICAL_EFFICIENCY: Final = 3.0  # at which it does so
-LEAST_UNITS: Final = 1e-9  # so that a device without any signal needs all there is, and gets nothing through
+TYPICAL_EFFICIENCY: Final = 3.0  # bits a second and hertz, for `SUPPLY`
+LEAST_UNITS: Final = 1e-9  # avoids a division by zero for a device without signal
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class WorldSettings:
 
 
 class BaseStations:
-    """The world. The same seed gives the same ways and fading, whatever the services."""
+    """The world. The same seed gives the same movement and fading, whatever the services."""
 
     def __init__(self, settings: WorldSettings) -> None:
         self.settings = settings

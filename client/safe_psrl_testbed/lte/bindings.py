@@ -1,4 +1,4 @@
-"""ns-3's Python bindings, if they are there. Importing them takes ten seconds or more and cannot be undone."""
+"""ns-3's Python bindings, if installed. Importing them takes ten seconds or more and cannot be undone."""
 
 import importlib.util
 import os
@@ -9,26 +9,26 @@ from typing import Any
 
 
 class Ns3MissingError(ImportError):
-    """With what to do about it."""
+    """ns-3 is not installed; the message says how to install it."""
 
 
 def require_ns3() -> None:
-    """Without loading it."""
+    """Raise `Ns3MissingError` if it is not installed, without loading it."""
     if importlib.util.find_spec("ns3") is None:
         raise Ns3MissingError("the LTE cell needs ns-3: pip install 'safe-psrl[lte]', or `make lte` in a checkout")
 
 
 def load_ns3() -> Any:
-    """The namespace `ns`. What its compiler says on standard error while it loads is shown only if it fails."""
+    """The namespace `ns`. Its compiler's output on standard error is shown only if loading fails."""
     require_ns3()
-    with _hushed():
+    with _captured_stderr():
         from ns import ns  # noqa: PLC0415
     return ns
 
 
 @contextmanager
-def _hushed() -> Iterator[None]:
-    """C++ writes past `sys.stderr`: so the file descriptor itself is turned away."""
+def _captured_stderr() -> Iterator[None]:
+    """C++ bypasses `sys.stderr`, so the file descriptor itself is redirected."""
     kept = os.dup(2)
     with tempfile.TemporaryFile() as said:
         os.dup2(said.fileno(), 2)

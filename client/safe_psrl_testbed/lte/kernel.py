@@ -1,4 +1,4 @@
-"""How the network moves a buffer, beside the paper's idealised arrivals and departures."""
+"""The buffer transitions of the network, compared with the paper's idealised kernel."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ MOVES: Final = ("down", "stay", "up", "up more")
 
 
 def kernel_rows(counts: NDArray[np.int64]) -> list[dict[str, Any]]:
-    """For each service, where the buffer is empty and where it is not. States weigh as often as they were seen."""
+    """For each service, where the buffer is empty and where it is not. States are weighted by their visits."""
     ideal = streaming_buffer()
     return [
         {
@@ -28,7 +28,7 @@ def kernel_rows(counts: NDArray[np.int64]) -> list[dict[str, Any]]:
 
 
 def _moves(weights: NDArray[Any], first: int) -> dict[str, float]:
-    """The shares of moves down, none, up by one, and up by more, of rows from state `first` on; 0 if nothing was seen."""
+    """The shares of moves down, none, up by one, and up by more, of rows from state `first` on; 0 without visits."""
     sums = np.zeros(len(MOVES))
     for i, row in enumerate(weights):
         np.add.at(sums, np.clip(np.arange(len(row)) - (first + i), -1, 2) + 1, row)

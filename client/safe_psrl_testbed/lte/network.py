@@ -1,11 +1,11 @@
 """The LTE network in ns-3: a station, the core network, UEs that walk and fade, a remote host that streams to each of them.
 
-The knob is the guaranteed bit rate of a UE's bearer. ns-3 has no procedure to modify a bearer, so the scheduler is told by
-the primitive that the procedure ends in (CSCHED_LC_CONFIG_REQ of the Small Cell Forum's scheduler interface). The priority set
-scheduler serves first those below their guaranteed rate: media with a guarantee comes through (fast), media without one shares
-what the guaranteed traffic leaves (slow).
+The control is the guaranteed bit rate of a UE's bearer. ns-3 has no procedure to modify a bearer, so the scheduler is
+configured by the primitive that such a procedure ends in (CSCHED_LC_CONFIG_REQ of the Small Cell Forum's scheduler interface).
+The priority set scheduler serves first those below their guaranteed rate: media with a guarantee arrives (fast), media without
+one shares what the guaranteed traffic leaves (slow).
 
-One network a process, for ever: ns-3 is global. See `network_process`.
+One network per process, as ns-3 is global. See `network_process`.
 """
 
 import tempfile
@@ -24,7 +24,7 @@ PORT: Final = 5000
 TRACE_SECONDS: Final = 10
 BACKGROUND_PACKET: Final = 1000  # bytes
 WALKING: Final = 1.0  # metres a second, for the fading; the UEs' own speeds are about that
-LONGEST_REPORT_PERIOD: Final = 1000  # milliseconds between traces that nobody reads
+MAX_REPORT_PERIOD: Final = 1000  # milliseconds between traces, which are not used
 
 SET_GUARANTEE: Final = """
 namespace safe_psrl {
@@ -67,7 +67,7 @@ class LteNetwork:
             self._station, self._ues, addresses = self._attached_ues()
             self._applications = [self._stream(i, addresses) for i in range(settings.ues + 1)]
             self._sinks = [self._sink(i, addresses) for i in range(settings.ues)]
-            self._run(settings.settle_seconds)  # which reads the fading
+            self._run(settings.settle_seconds)  # reads the fading trace
         self._set_guarantee(self._station, self._ues.Get(settings.ues), settings.background_rate)
         self._received = [int(sink.GetTotalRx()) for sink in self._sinks]
 
@@ -89,11 +89,11 @@ class LteNetwork:
         number, flag, text = ns.UintegerValue, ns.BooleanValue, ns.StringValue
         for name, value in {
             "LteEnbRrc::SrsPeriodicity": number(320),
-            "LteEnbRrc::EpsBearerToRlcMapping": text("RlcUmAlways"),  # late media is of no use: nothing is sent again
+            "LteEnbRrc::EpsBearerToRlcMapping": text("RlcUmAlways"),  # late media is useless: no retransmission
             "LteRlcUm::MaxTxBufferSize": number(self._settings.unit_bytes),
             "LteSpectrumPhy::CtrlErrorModelEnabled": flag(False),  # halves the time; data errors stay
-            "LteUePhy::RsrpSinrSamplePeriod": number(LONGEST_REPORT_PERIOD),
-            "LteEnbPhy::UeSinrSamplePeriod": number(LONGEST_REPORT_PERIOD),
+            "LteUePhy::RsrpSinrSamplePeriod": number(MAX_REPORT_PERIOD),
+            "LteEnbPhy::UeSinrSamplePeriod": number(MAX_REPORT_PERIOD),
         }.items():
             ns.Config.SetDefault(f"ns3::{name}", value)
 

@@ -1,15 +1,17 @@
-"""A simulated network in a process of its own: actions in, received media units out.
+"""A simulated network in its own process: actions in, received media units out.
 
-ns-3 is single-threaded and global, and takes long to load. So networks are forked from one process that has it loaded, and that
-was itself started afresh: no thread or connection of this one comes along.
+ns-3 is single-threaded, global and slow to load. So networks are forked from one process that has loaded it and was itself
+started afresh, without threads or connections of this process.
 """
 
 import multiprocessing
 import signal
-from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Final, Protocol, Self
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from safe_psrl_testbed.lte.bindings import require_ns3
 from safe_psrl_testbed.lte.settings import CellSettings
@@ -17,14 +19,8 @@ from safe_psrl_testbed.lte.settings import CellSettings
 LEAVE_SECONDS: Final = 5.0
 
 
-class Network(Protocol):
-    def advance(self, fast: Sequence[bool]) -> list[float]:
-        """An epoch in which the UEs get the fast or the slow service; the media units that each of them received."""
-        ...
-
-
 class NetworkFailedError(RuntimeError):
-    """The simulator's process ended by itself."""
+    """The simulator's process ended unexpectedly."""
 
 
 class NetworkProcess:
@@ -39,9 +35,9 @@ class NetworkProcess:
         self._process.start()
         theirs.close()
 
-    def advance(self, fast: Sequence[bool]) -> list[float]:
+    def advance(self, fast: NDArray[np.bool_]) -> list[float]:
         try:
-            self._connection.send(list(fast))
+            self._connection.send(fast.tolist())
             received: list[float] = self._connection.recv()
         except (EOFError, OSError):
             self._process.join(LEAVE_SECONDS)
@@ -50,22 +46,16 @@ class NetworkProcess:
         return received
 
     def close(self) -> None:
-        """It ends when nobody asks it any more."""
+        """The process ends when its connection is closed."""
         self._connection.close()
         self._process.join(LEAVE_SECONDS)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def serve(connection: Connection, settings: CellSettings) -> None:
-    """In the network's process: answer until the other side is closed."""
+    """The network's process: answer until the connection is closed."""
     from safe_psrl_testbed.lte.network import LteNetwork  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)

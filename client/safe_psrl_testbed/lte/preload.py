@@ -1,6 +1,6 @@
-"""What the processes of simulated networks are forked from has loaded: ns-3, once for all. Not for any other process.
+"""Loads ns-3 in the fork server from which the processes of simulated networks are forked. For no other process.
 
-Ctrl-C is for the command: it closes the networks' pipes, and they end.
+Ctrl-C is handled by the command, which closes the networks' pipes so that they end.
 """
 
 import signal

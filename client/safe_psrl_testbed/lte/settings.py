@@ -1,4 +1,4 @@
-"""The size and the load of an LTE cell."""
+"""Size and load of an LTE cell."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +9,7 @@ MOST_UES: Final = 32
 
 @dataclass(frozen=True)
 class CellSettings:
-    """A cell that is always short of capacity: background traffic with a guaranteed rate fills it, with random pauses."""
+    """A cell that is short of capacity: background traffic with a guaranteed rate fills it, with random pauses."""
 
     ues: int = 4
     seed: int = 1
@@ -19,7 +19,7 @@ class CellSettings:
     radius: float = 150.0  # metres around the station in which the UEs walk
     busy_seconds: float = 0.5  # mean length of the background's bursts
     idle_seconds: float = 0.06  # and of its pauses
-    settle_seconds: float = 1.0  # until every UE is attached and the queues are as they will be
+    settle_seconds: float = 1.0  # until every UE is attached and the queues are stationary
 
     @property
     def resource_blocks(self) -> int:

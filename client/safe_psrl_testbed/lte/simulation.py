@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -12,12 +13,11 @@ from numpy.typing import NDArray
 
 from safe_psrl_client import Client
 from safe_psrl_testbed.lte.bindings import require_ns3
-from safe_psrl_testbed.lte.cell import MediaCell
 from safe_psrl_testbed.lte.kernel import kernel_rows
 from safe_psrl_testbed.lte.network_process import NetworkProcess
-from safe_psrl_testbed.lte.policies import FixedRule, Policy, ServedAgents
 from safe_psrl_testbed.lte.settings import CellSettings
 from safe_psrl_testbed.media import LEARNED, RULES, SPEC, MediaSimulation
+from safe_psrl_testbed.media_players import FixedRule, MediaPlayers, Policy, ServedAgents
 
 
 class LteSimulation(MediaSimulation):
@@ -65,10 +65,10 @@ class LteSimulation(MediaSimulation):
                 future.result()
 
     def _play(self, policy: str, on_episode: Callable[[], object]) -> None:
-        with NetworkProcess(self.settings) as network:
-            cell = MediaCell(network, self.settings.ues, self.settings.seed)
+        with closing(NetworkProcess(self.settings)) as network:
+            players = MediaPlayers(network, self.settings.ues, self.settings.seed)
             play: Callable[[Policy], None] = partial(
-                cell.play,
+                players.play,
                 history=self.histories[policy],
                 episodes=self.episodes,
                 stopping=self._stopping,
@@ -77,7 +77,7 @@ class LteSimulation(MediaSimulation):
             if policy != LEARNED:
                 play(FixedRule(RULES[policy]))
                 return
-            with Client(self._target, **self._connection) as client, ServedAgents(client, self.names) as agents:
+            with Client(self._target, **self._connection) as client, closing(ServedAgents(client, self.names)) as agents:
                 play(agents)
 
     def agents_constraint_regret(self) -> NDArray[np.float64]:

@@ -1,0 +1,91 @@
+"""Episodes of media players behind a network, with a policy that chooses the service of each: agents, or a fixed rule."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from safe_psrl_client import Client, RemoteAgent
+from safe_psrl_testbed.media import FAST, SLOW, SPEC, MediaHistory, Rule
+from safe_psrl_testbed.playback import PlaybackBuffers
+
+
+class Network(Protocol):
+    def advance(self, fast: NDArray[np.bool_]) -> ArrayLike:
+        """An epoch in which players get the fast or the slow service; the media units that each of them received."""
+        ...
+
+
+class Policy(Protocol):
+    def begin(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Begin an episode for every player; the first actions."""
+        ...
+
+    def step(self, states: NDArray[np.int64], actions: NDArray[np.int64], next_states: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Report a step of every player; the next actions, which after the last step are ignored."""
+        ...
+
+
+class FixedRule:
+    """The same rule for every player."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self._step = 0
+
+    def begin(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
+        self._step = 0
+        return self._rule(0, states)
+
+    def step(self, states: NDArray[np.int64], actions: NDArray[np.int64], next_states: NDArray[np.int64]) -> NDArray[np.int64]:
+        del states, actions
+        self._step += 1
+        return self._rule(self._step, next_states)
+
+
+class ServedAgents:
+    """The agent of each player, by name; a repeated name is shared. Each player has its own stream."""
+
+    def __init__(self, client: Client, names: Sequence[str]) -> None:
+        # an agent's first player abandons what a previous run left open; it begins before any other player of that agent
+        self._agents = [RemoteAgent(client, name, "stream", abandon_open=name not in names[:i]) for i, name in enumerate(names)]
+
+    def begin(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.array([agent.begin(state) for agent, state in zip(self._agents, states.tolist(), strict=True)])
+
+    def step(self, states: NDArray[np.int64], actions: NDArray[np.int64], next_states: NDArray[np.int64]) -> NDArray[np.int64]:
+        steps = zip(self._agents, states.tolist(), actions.tolist(), next_states.tolist(), strict=True)
+        answers = [agent.step(state, action, next_state) for agent, state, action, next_state in steps]
+        return np.array([SLOW if action is None else action for action in answers])
+
+    def close(self) -> None:
+        for agent in self._agents:
+            agent.close()
+
+
+class MediaPlayers:
+    """All players begin a clip with an empty buffer, and get a service for each epoch until the horizon."""
+
+    def __init__(self, network: Network, players: int, seed: int) -> None:
+        self._network = network
+        self._buffers = PlaybackBuffers(players, seed)
+
+    def play(
+        self,
+        policy: Policy,
+        history: MediaHistory,
+        episodes: int,
+        stopping: threading.Event | None = None,
+        on_episode: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Play until `history` has that many episodes, or until `stopping` is set."""
+        while history.episodes < episodes and not (stopping and stopping.is_set()):
+            states = [self._buffers.empty()]
+            actions = [policy.begin(states[0])]
+            for _ in range(SPEC.horizon):
+                states.append(self._buffers.advance(self._network.advance(actions[-1] == FAST)))
+                actions.append(policy.step(states[-2], actions[-1], states[-1]))
+            history.append(states, actions[:-1])
+            on_episode()
