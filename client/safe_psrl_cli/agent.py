@@ -1,4 +1,4 @@
-"""`safe-psrl agent`: create, look at, pause, move and check the agents of a service."""
+"""`safe-psrl agent`: create, inspect, pause, move and verify the agents of a service."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ NOT_AS_STORED = 1
 MAX_SEED = 2**63 - 1
 
 app = typer.Typer(
-    help="""Create, look at, pause, move and check the agents of a running service.
+    help="""Create, inspect, pause, move and verify the agents of a running service.
 
     Example: safe-psrl agent create buffer --preset streaming-buffer
     """,
@@ -42,7 +42,7 @@ def create(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A .toml or .json file as of `safe-psrl spec show`; its table `agent` may set seed, options, fallback_policy.",
+            help="A .toml or .json file as printed by `safe-psrl spec show`; may have a table `agent`.",
         ),
     ] = None,
     seed: Annotated[
@@ -52,13 +52,11 @@ def create(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="An option, such as pessimism_coefficient=0.1; may be repeated."),
     ] = None,
-    wait: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for a service that is only starting.")
-    ] = 0.0,
+    wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Wait that long for a service that is starting.")] = 0.0,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
-    """Create an agent. Repeating it with the same definition changes nothing.
+    """Create an agent. Repeating it with the same definition has no effect.
 
     Example: safe-psrl agent create shop --preset inventory --seed 7 --set cap_pessimism=true
     """
@@ -71,7 +69,7 @@ def create(
     with connected(target, wait) as client:
         options = options_from_document(_options(settings or []))
         definition = preset if spec is None else _definition(spec, options, seed)
-        apart: dict[str, Any] = {"options": options, "seed": seed or 0} if spec is None else {}  # a specification has its own
+        apart: dict[str, Any] = {"options": options, "seed": seed or 0} if spec is None else {}  # a specification contains them
         reply = client.create_agent(name, definition, **apart)
         existed = " existed already, with the same definition" if reply.existed else " created"
         _print(plain(reply), as_json, f"agent {name}{existed}")
@@ -79,7 +77,7 @@ def create(
 
 @app.command("list")
 def list_agents(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> None:
-    """List the agents: how far they are, and how their constraints are doing.
+    """List the agents with their progress and constraints.
 
     Example: safe-psrl agent list
     """
@@ -96,11 +94,11 @@ def list_agents(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> Non
 @app.command("show")
 def show(
     name: Name,
-    with_spec: Annotated[bool, typer.Option("--spec", help="With its definition.")] = False,
+    with_spec: Annotated[bool, typer.Option("--spec", help="Include its definition.")] = False,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
-    """Show one agent. With --json, the same durable state prints the same bytes.
+    """Show one agent. With --json, equal durable states print equal bytes.
 
     Example: safe-psrl agent show buffer --json
     """
@@ -121,11 +119,11 @@ def show(
 @app.command("pause")
 def pause(
     name: Name,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="For the operator who comes after.")] = "",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Shown to other operators.")] = "",
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
-    """Begin no more episodes; the fallback policy acts, if the agent has one.
+    """Pause an agent: no new episodes; its fallback policy acts, if it has one.
 
     Example: safe-psrl agent pause buffer --reason "maintenance until noon"
     """
@@ -135,7 +133,7 @@ def pause(
 
 @app.command("resume")
 def resume(name: Name, target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> None:
-    """Let a paused agent go on.
+    """Resume a paused agent.
 
     Example: safe-psrl agent resume buffer
     """
@@ -146,11 +144,11 @@ def resume(name: Name, target: Target = DEFAULT_TARGET, as_json: AsJson = False)
 @app.command("delete")
 def delete(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
-    """Remove an agent and all that it learned.
+    """Delete an agent and all that it learned.
 
     Example: safe-psrl agent delete buffer --yes
     """
@@ -174,7 +172,7 @@ def export(
     """
     with connected(target) as client:
         content = client.export_agent(name)
-    partial = file.with_name(file.name + ".partial")  # so that FILE is complete, or as it was
+    partial = file.with_name(file.name + ".partial")  # FILE is complete or unchanged
     partial.write_bytes(content)
     partial.replace(file)
     _print({"agent": name, "file": str(file), "bytes": len(content)}, as_json, f"wrote {file} ({len(content):,} bytes)")
@@ -201,18 +199,18 @@ def verify(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False, help="All agents if none is given.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All agents, said in so many words.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All agents; the default.")] = False,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
-    """Read agents' stored events again and compare with what is served. Exit code 1 if something differs.
+    """Rebuild agents from their stored events and compare with the served state. Exit code 1 if one differs.
 
     Example: safe-psrl agent verify buffer
     """
     from safe_psrl_client import DataLossError  # noqa: PLC0415
 
     if every and names:
-        raise typer.BadParameter("name agents, or ask for all of them", param_hint="--all")
+        raise typer.BadParameter("give names or --all, not both", param_hint="--all")
     findings: list[dict[str, Any]] = []
     with connected(target) as client:
         for name in names or [status.agent for status in client.list_agents()]:
@@ -230,7 +228,7 @@ def verify(
 
 
 def _options(settings: list[str]) -> dict[str, Any]:
-    """`["pessimism_coefficient=0.1"]` by name. Values are words of JSON, or else text."""
+    """`["pessimism_coefficient=0.1"]` by name. Values are JSON, or else text."""
     options: dict[str, Any] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -244,7 +242,7 @@ def _options(settings: list[str]) -> dict[str, Any]:
 
 
 def _definition(path: Path, options: "model_pb2.SafePsrlOptions", seed: int | None) -> "model_pb2.AgentSpec":
-    """What the file says, with what the command line says put over it."""
+    """The file's definition, overridden by the command line."""
     from safe_psrl_client.documents import parse_document, spec_from_document  # noqa: PLC0415
 
     if path.suffix not in {".toml", ".json"}:

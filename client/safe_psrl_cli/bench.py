@@ -1,4 +1,4 @@
-"""`safe-psrl bench`: how fast, against a limit measured in the same run."""
+"""`safe-psrl bench`: speed against a limit measured in the same run."""
 
 import json
 import tempfile
@@ -24,7 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results here too.", dir_okay=False)]
-Rounds = Annotated[int, typer.Option(metavar="N", min=1, help="Times that each thing is measured, in turn; medians are shown.")]
+Rounds = Annotated[int, typer.Option(metavar="N", min=1, help="Measurements of each quantity, in turn; medians are shown.")]
 
 
 @app.command("learn")

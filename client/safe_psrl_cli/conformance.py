@@ -1,4 +1,4 @@
-"""`safe-psrl conformance`: does what listens there keep the protocol?"""
+"""`safe-psrl conformance`: checks a server or proxy against the protocol."""
 
 import json
 from collections import Counter
@@ -21,19 +21,17 @@ def conformance(
     only: Annotated[
         list[str] | None, typer.Option(metavar="CHAPTER", help="Only this chapter; may be repeated.", show_default=False)
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Show the checks and what they demand; connect to nobody.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the checks and their demands, without connecting.")] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the verdicts here too.", dir_okay=False)
     ] = None,
-    prefix: Annotated[str, typer.Option(metavar="TEXT", help="How the names of its agents begin.")] = "conformance-",
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Longest time a call may take.")] = 10.0,
-    wait: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for a service that is only starting.")
-    ] = 0.0,
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Prefix of its agents' names.")] = "conformance-",
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Deadline of a call.")] = 10.0,
+    wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Wait that long for a service that is starting.")] = 0.0,
 ) -> None:
-    """Check a server, or a proxy before one, against docs/protocol.md. Exit code 1 if a check fails.
+    """Check a server, or a proxy in front of one, against docs/protocol.md. Exit code 1 if a check fails.
 
-    It works on agents of its own and deletes them; a token needs the role admin for names that begin like theirs.
+    It creates its own agents and deletes them; a token needs the role admin for names with that prefix.
 
     Example: safe-psrl conformance --target 127.0.0.1:50551
     """
@@ -41,7 +39,7 @@ def conformance(
 
     for chapter in only or ():
         if chapter not in CHAPTERS:
-            leave(f"there is no chapter {chapter!r}; there are {', '.join(CHAPTERS)}", USER_MISTAKE)
+            leave(f"there is no chapter {chapter!r}; the chapters are {', '.join(CHAPTERS)}", USER_MISTAKE)
     checks = selected(only or ())
     if show_list:
         _show_list(checks)

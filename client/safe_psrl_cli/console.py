@@ -1,4 +1,4 @@
-"""`safe-psrl console`: the live web page for operators, in a process of its own."""
+"""`safe-psrl console`: the live web page for operators, in its own process."""
 
 import socket
 from functools import partial
@@ -15,17 +15,17 @@ DEFAULT_LISTEN = "127.0.0.1:8551"
 def console(
     target: Target = DEFAULT_TARGET,
     listen: Annotated[
-        str, typer.Option(metavar="ADDR", help="Where browsers find the page: HOST:PORT; port 0 takes a free one.")
+        str, typer.Option(metavar="ADDR", help="Address of the page: HOST:PORT; port 0 chooses a free port.")
     ] = DEFAULT_LISTEN,
 ) -> None:
     """Show the agents of a service on a live web page, until SIGTERM or Ctrl-C.
 
-    Are the constraints holding, and how far are they from not holding? Each agent's cost against its budget, its
-    learning, its policy and posterior; pause, resume and export. The page is a client like any other: it does not slow the
-    service, waits for one that is not up yet, and finds one again that was restarted.
+    Whether the constraints hold, and by what margin: each agent's cost against its budget, its learning, policy and
+    posterior; pause, resume and export. The page is a client of the service: it does not slow it down, waits until it is
+    up, and reconnects after a restart.
 
-    It has no login: whoever reaches the page acts with the credentials given here. On another interface than the loopback
-    one, put a proxy with a login in front of it.
+    It has no login: everyone who reaches the page acts with the credentials given here. Outside the loopback interface, put
+    a proxy with a login in front of it.
 
     Examples:
 
@@ -37,7 +37,7 @@ def console(
 
     with reported_errors(target):
         credentials = client_credentials()
-        Client(target, **credentials).close()  # what is wrong with them is said now, not in a browser
+        Client(target, **credentials).close()  # reports invalid ones now, not in a browser
     try:
         from safe_psrl_console.application import Console  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -51,7 +51,7 @@ def console(
 
 
 def _bound(listen: str) -> socket.socket:
-    """Bound here, so that an address that cannot be used is one line, and nobody comes in between."""
+    """Bound here, so that an unusable address is reported in one line, and the port cannot be taken in between."""
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:

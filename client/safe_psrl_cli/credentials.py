@@ -1,6 +1,6 @@
-"""The options by which a command says who it is and whom it trusts; every command that connects has them.
+"""The credential options of every command that connects.
 
-SAFE_PSRL_TOKEN may hold a token. There is no option for it: everybody on a machine can read what commands were given.
+SAFE_PSRL_TOKEN may hold a token. There is no option for it, as other users of a machine can read command lines.
 """
 
 import inspect
@@ -21,7 +21,7 @@ TOKEN_VARIABLE = "SAFE_PSRL_TOKEN"  # noqa: S105  # a name
 
 
 class Given(NamedTuple):
-    """What the options and their environment variables said."""
+    """The values of the options and their environment variables."""
 
     tls: bool = False
     tls_ca: Path | None = None
@@ -42,7 +42,7 @@ _given: ContextVar[Given] = ContextVar("given", default=_NOTHING)
 
 
 def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` with the options; what they say is there for `client_credentials` while it runs."""
+    """`command` with the options, whose values `client_credentials` uses while it runs."""
     signature = inspect.signature(command)
 
     @wraps(command)
@@ -60,7 +60,7 @@ def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_credentials_everywhere(app: typer.Typer) -> typer.Typer:
-    """The same for all commands of a group."""
+    """`with_credentials` for all commands of a group."""
     for command in app.registered_commands:
         if command.callback is not None:
             command.callback = with_credentials(command.callback)
@@ -68,7 +68,7 @@ def with_credentials_everywhere(app: typer.Typer) -> typer.Typer:
 
 
 def client_credentials() -> Credentials:
-    """As the options of the running command say. Raises `InvalidCredentialsError`."""
+    """From the options of the running command. Raises `InvalidCredentialsError`."""
     from safe_psrl_client import tls_credentials  # noqa: PLC0415
 
     given = _given.get()

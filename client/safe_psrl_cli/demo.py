@@ -1,4 +1,4 @@
-"""`safe-psrl demo`: the service, a simulator, a crash in the middle, and the proof that nothing was lost."""
+"""`safe-psrl demo`: the service, a simulator, a crash half way, and a check that nothing was lost."""
 
 import tempfile
 from pathlib import Path
@@ -22,9 +22,9 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the service running at the end.")] = False,
     with_console: Annotated[bool, typer.Option("--console/--no-console", help="Show it live on a web page.")] = True,
 ) -> None:
-    """See it work: start the service, learn the paper's streaming buffer through it, kill it half way, and go on.
+    """Start the service, learn the paper's streaming buffer through it, kill it half way, and continue.
 
-    The server is a process of its own on an embedded store; the simulator plays over gRPC. Half way the server is killed
+    The server is a separate process with an embedded store; the simulator plays over gRPC. Half way the server is killed
     with SIGKILL and started again. At the end the posterior is compared with what was acknowledged, and with a run that
     was never interrupted. Exit code 1 if anything acknowledged was lost. Meanwhile the console shows it live: its address
     is printed.
@@ -39,7 +39,7 @@ def demo(
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
     server = ServerProcess(store or Path(tempfile.mkdtemp(prefix="safe-psrl-demo-")))
-    with console.status("starting the service (the very first start compiles its kernels: two minutes or three)"):
+    with console.status("starting the service (the very first start compiles its kernels: two to three minutes)"):
         took = server.start()
     console.print(
         f"The service is up after {took:.1f} s: gRPC on {server.target}, metrics on {server.metrics_url}", highlight=False
@@ -56,7 +56,9 @@ def demo(
         code = 0 if keep else server.stop()
     _report(console, summary, play.write(out, summary))
     if keep:
-        line = f"The service goes on as process {server.pid}, its data in {server.directory}; to stop it: kill {server.pid}"
+        line = (
+            f"The service keeps running as process {server.pid}, its data in {server.directory}; to stop it: kill {server.pid}"
+        )
         console.print(line, highlight=False, soft_wrap=True)
         console.print(f"To look at it: safe-psrl console --target {server.target}", highlight=False, soft_wrap=True)
     if code != 0:
@@ -77,7 +79,7 @@ def _console_line(page: "ConsoleProcess") -> str:
 def _report(console: Any, summary: dict[str, Any], files: list[Path]) -> None:
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table(title="What it came to", title_justify="left", show_header=False)
+    table = Table(title="Results", title_justify="left", show_header=False)
     table.add_row(
         "episodes, steps", f"{summary['episodes']:,}, {summary['transitions']:,}: {summary['steps_per_second']:,.0f} steps/s"
     )
@@ -94,7 +96,7 @@ def _report(console: Any, summary: dict[str, Any], files: list[Path]) -> None:
         "acknowledged and stored", "the same, each exactly once" if summary["nothing_lost"] else "[red]DIFFERENT[/red]"
     )
     same = "the same counts and dual variable" if summary["equals_uninterrupted"] else "[red]DIFFERENT[/red]"
-    table.add_row("a run never interrupted", same)
+    table.add_row("an uninterrupted run", same)
     console.print(table)
     for path in files:
         console.print(f"wrote {path}", highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The demonstration's play: an acknowledged tally on the client's side, a crash, and the comparison."""
+"""The demo's simulator: counts what was acknowledged, kills the server, and compares the counts with the stored ones."""
 
 import json
 import threading
@@ -22,13 +22,13 @@ from safe_psrl_testbed import scenario_named
 
 PRESET: Final = "streaming-buffer"
 SEED: Final = 1
-RECENT: Final = 200  # episodes that live figures are a mean of
-LOOK_SECONDS: Final = 0.25  # between looks at the dual variable
+RECENT: Final = 200  # episodes in the means shown
+READ_SECONDS: Final = 0.25  # between reads of the dual variable
 PATIENCE: Final = 120.0
 
 
 class TallyingAgent(RemoteAgent):
-    """Counts what was acknowledged. Plays the policy locally, two calls an episode, so that much is learned in little time."""
+    """Counts what was acknowledged. Plays the policy locally, two calls per episode, to learn much in little time."""
 
     def __init__(self, client: Client, name: str) -> None:
         super().__init__(client, name, "local")
@@ -46,7 +46,7 @@ class TallyingAgent(RemoteAgent):
 
 
 class DemoPlay:
-    """Plays for a while through a server that is killed half way."""
+    """Plays for some seconds against a server that is killed half way."""
 
     def __init__(self, server: ServerProcess, console: Console) -> None:
         self._server, self._console = server, console
@@ -62,27 +62,27 @@ class DemoPlay:
         """Play whole episodes for that long; whether Ctrl-C came first."""
         environment = self._scenario.environment(SEED)
         crash = threading.Timer(seconds / 2, self._crash)
-        began, looked = time.monotonic(), 0.0
+        began, read_at = time.monotonic(), 0.0
         crash.start()
         interrupted = False
         try:
             with Live(get_renderable=self._live, console=self._console, refresh_per_second=8):
                 while time.monotonic() - began < seconds:
-                    self._note(play_episode(environment, self._agent))
-                    if time.monotonic() - looked > LOOK_SECONDS:
-                        looked = time.monotonic()
-                        self._look()
+                    self._record(play_episode(environment, self._agent))
+                    if time.monotonic() - read_at > READ_SECONDS:
+                        read_at = time.monotonic()
+                        self._read_dual()
         except KeyboardInterrupt:
             interrupted = True
         finally:
             crash.cancel()
             crash.join()
         self._seconds = time.monotonic() - began
-        self._look()
+        self._read_dual()
         return interrupted
 
     def summary(self) -> dict[str, Any]:
-        """What it came to, and whether everything acknowledged is stored, exactly once."""
+        """The results, and whether everything acknowledged is stored exactly once."""
         status = self._client.get_agent(self._name).status
         packed = self._client.get_posterior(self._name).transition_counts
         stored = np.frombuffer(zlib.decompress(packed.data), packed.dtype).reshape(tuple(packed.shape))
@@ -119,17 +119,17 @@ class DemoPlay:
         return [draw_story(directory / "demo.png", self._story, summary["optimum_reward"]), path]
 
     def _create(self) -> str:
-        """A new agent; the name has a number if the store has seen a demonstration before."""
+        """A new agent; its name has a number if the store has agents of previous demos."""
         taken = {status.agent for status in self._client.list_agents()}
         name = next(name for name in ("demo", *(f"demo-{i}" for i in range(2, 10_000))) if name not in taken)
         self._client.create_agent(name, PRESET, seed=SEED)
         return name
 
-    def _note(self, result: EpisodeResult) -> None:
+    def _record(self, result: EpisodeResult) -> None:
         self._story.rewards.append(result.reward)
         self._story.costs.append(result.costs[0])
 
-    def _look(self) -> None:
+    def _read_dual(self) -> None:
         constraint = self._client.get_agent(self._name).status.constraints[0]
         self._story.duals.append((len(self._story.costs), constraint.dual_variable))
 
@@ -138,11 +138,11 @@ class DemoPlay:
         began = time.monotonic()
         self._server.kill()
         self._console.print(
-            f"Killed the server with SIGKILL during episode {self._story.killed_at + 1}; starting it again …", highlight=False
+            f"Killed the server with SIGKILL during episode {self._story.killed_at + 1}; restarting it …", highlight=False
         )
         self._server.start()
         self._outage = time.monotonic() - began
-        self._console.print(f"It is back after {self._outage:.2f} s, and the simulator goes on where it was.", highlight=False)
+        self._console.print(f"It is back after {self._outage:.2f} s, and the simulator continues.", highlight=False)
 
     def _live(self) -> Table:
         story = self._story

@@ -45,7 +45,7 @@ def experiment(
 ) -> None:
     """Learn in a simulated environment over several seeds; write regrets, a summary and figures like the paper's.
 
-    Ctrl-C stops early and still writes complete files of what was done. The same command goes on from there, as it does
+    Ctrl-C stops early and still writes complete files of the results so far. The same command continues from there, also
     after a crash.
 
     Examples:
@@ -65,11 +65,11 @@ def experiment(
 
     if algorithms == "list":
         for known in ALGORITHMS.values():
-            told = f"; told beyond the data: {known.told}" if known.told else ""
+            told = f"; given beyond the data: {known.told}" if known.told else ""
             typer.echo(f"{known.name:20} {known.summary}{told}")
         return
     parameters = _parameters(settings or [])
-    with Console(stderr=True).status("preparing kernels (two minutes or three the first time)"):
+    with Console(stderr=True).status("preparing kernels (two to three minutes the first time)"):
         plan = Experiment(environment, algorithms_named(algorithms), episodes, seeds, parameters)
         out.mkdir(parents=True, exist_ok=True)
         warm_up()
@@ -77,7 +77,7 @@ def experiment(
         task = progress.add_task(environment, total=plan.total_episodes)
         outcome = run_experiment(plan, out, jobs, lambda done: progress.advance(task, done), scheduler)
         if outcome is not None and not outcome.summary["interrupted"]:
-            progress.update(task, completed=plan.total_episodes)  # the last reports may still be on their way
+            progress.update(task, completed=plan.total_episodes)  # the last reports may not have arrived
     if outcome is None:
         raise KeyboardInterrupt
     if as_json:

@@ -1,4 +1,4 @@
-"""The one command, `safe-psrl`. A subcommand is a file here; what it needs is imported when it runs."""
+"""The command `safe-psrl`. Each subcommand is a module; its dependencies are imported when it runs."""
 
 import sys
 from importlib.metadata import version
@@ -49,16 +49,16 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     _show_version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Options that stand before a subcommand."""
+    """Options before the subcommand."""
 
 
 def main() -> NoReturn:
     """Run the command. A user's mistake is one line and exit code 2; Ctrl-C is exit code 130."""
     try:
-        code = app(standalone_mode=False)  # so that mistakes in usage come here too, and not in a box of several lines
+        code = app(standalone_mode=False)  # usage errors are raised too, instead of printed in a box
     except TyperException as error:
         _leave(_usage_mistake(error), USER_MISTAKE)
     except (ValueError, OSError) as error:
@@ -77,7 +77,7 @@ def _leave(message: str, code: int) -> NoReturn:
 
 
 def _usage_mistake(error: TyperException) -> str:
-    """What was wrong and where to read on; nothing if help was shown in place of a command."""
+    """The error and the command whose help explains it; empty if help was shown."""
     message, context = error.format_message(), getattr(error, "ctx", None)
     return f"{message} (see {context.command_path} --help)" if message and context else message
 
@@ -87,7 +87,7 @@ def _file_mistake(error: OSError) -> str:
 
 
 def _is_for_users(error: Exception) -> bool:
-    """Told by its module, for the light client has not the library to ask."""
+    """By its module's name, as the light client does not have the library."""
     return isinstance(error, OSError) or type(error).__module__ == "safe_psrl.errors"
 
 

@@ -1,4 +1,4 @@
-"""Progress bars: what is done, how fast, and how long it will take. They fit a terminal of 80 columns."""
+"""The progress bar: count, rate and time left, at 80 columns."""
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -9,7 +9,7 @@ LONGEST_DESCRIPTION = 20
 
 
 class DoneColumn(ProgressColumn):
-    """How many of how many."""
+    """Done and total."""
 
     def __init__(self, unit: str) -> None:
         super().__init__(Column(no_wrap=True))
@@ -20,7 +20,7 @@ class DoneColumn(ProgressColumn):
 
 
 class RateColumn(ProgressColumn):
-    """How many a second."""
+    """Per second."""
 
     def __init__(self) -> None:
         super().__init__(Column(no_wrap=True, justify="right"))

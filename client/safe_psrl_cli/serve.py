@@ -27,25 +27,27 @@ def serve(
     ] = None,
     log_format: Annotated[str | None, typer.Option(help="console or json.  [default: console]")] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="Certificate chain of the service, PEM: TLS.", rich_help_panel=PANEL)
+        Path | None, typer.Option(help="Certificate chain of the service, PEM; enables TLS.", rich_help_panel=PANEL)
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.", rich_help_panel=PANEL)] = None,
     tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Authority of clients' certificates, PEM: mutual TLS.", rich_help_panel=PANEL)
+        Path | None, typer.Option(help="Authority of clients' certificates, PEM; enables mutual TLS.", rich_help_panel=PANEL)
     ] = None,
     identities: Annotated[
         Path | None,
-        typer.Option(help="Who may do what: the file of `safe-psrl token`. Others are refused.", rich_help_panel=PANEL),
+        typer.Option(
+            help="Identities and their roles: the file of `safe-psrl token`. All others are refused.", rich_help_panel=PANEL
+        ),
     ] = None,
     insecure: Annotated[
         bool | None,
-        typer.Option("--insecure", help="Plain text on other interfaces than the loopback one.", rich_help_panel=PANEL),
+        typer.Option("--insecure", help="Allow plain text outside the loopback interface.", rich_help_panel=PANEL),
     ] = None,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the configuration in force as TOML, and leave.")
+        bool, typer.Option("--print-config", help="Print the effective configuration as TOML, and exit.")
     ] = False,
 ) -> None:
-    """Run the service until SIGTERM or Ctrl-C, then finish the calls under way, take snapshots, and leave.
+    """Run the service until SIGTERM or Ctrl-C, then finish current calls, take snapshots, and exit.
 
     Settings come from the defaults, then --config, then the environment (SAFE_PSRL_LISTEN,
     SAFE_PSRL_LIMITS__MAX_AGENTS, …), then the flags.
@@ -93,7 +95,7 @@ def serve(
         except StoreFailedError as error:
             typer.echo(f"safe-psrl: {failure_line(error)}", err=True)
             sys.stderr.flush()
-            os._exit(STORE_FAILED)  # without finishing anything, calls under way least of all: what they know may be wrong
+            os._exit(STORE_FAILED)  # without finishing calls: their state may be wrong
 
     set_up_logs(settings.log_format, settings.log_level)
     try:

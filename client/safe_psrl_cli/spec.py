@@ -1,4 +1,4 @@
-"""`safe-psrl spec`: specifications to start from, and a check of one's own."""
+"""`safe-psrl spec`: show and check specifications."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,10 +30,10 @@ def show(
     environment: Environment,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of TOML.")] = False,
     transitions: Annotated[
-        bool, typer.Option("--transitions", help="With the true kernel, so that the file can be simulated.")
+        bool, typer.Option("--transitions", help="Include the true kernel, so that the file can be simulated.")
     ] = False,
 ) -> None:
-    """Print a specification as a document that can be edited and given back.
+    """Print a specification as a document that can be edited and used as input.
 
     Example: safe-psrl spec show streaming-buffer --transitions > mine.toml
     """
@@ -53,7 +53,7 @@ def show(
 def check(
     environment: Environment, as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False
 ) -> None:
-    """Check a specification, and say what the theory and the exact optimum have to say about it.
+    """Check a specification, and report the theorem's bounds and the exact optimum.
 
     Example: safe-psrl spec check mine.toml
     """

@@ -1,4 +1,4 @@
-"""`safe-psrl token`: who may call a service, by tokens in its file of identities."""
+"""`safe-psrl token`: the tokens in a service's identities file."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import typer
 from safe_psrl_cli.connection import USER_MISTAKE, AsJson, leave
 
 app = typer.Typer(
-    help="""Make, list and revoke the tokens that a service knows its callers by. A running service notices by itself.
+    help="""Create, list and revoke the tokens of a service's callers. A running service picks up changes.
 
     Example: safe-psrl token create --name line-7 --role act --agents 'line-7/*'
     """,
@@ -25,7 +25,7 @@ File = Annotated[
         metavar="FILE",
         envvar="SAFE_PSRL_SECURITY__IDENTITIES",
         dir_okay=False,
-        help="The file that `safe-psrl serve --identities` has.",
+        help="The identities file of `safe-psrl serve --identities`.",
     ),
 ]
 DEFAULT_FILE = Path("identities.toml")
@@ -41,20 +41,18 @@ class RoleName(StrEnum):
 
 @app.command("create")
 def create(
-    name: Annotated[str, typer.Option(metavar="NAME", help="Who it is for; may have several tokens.", show_default=False)],
+    name: Annotated[str, typer.Option(metavar="NAME", help="The identity; it may have several tokens.", show_default=False)],
     role: Annotated[
         list[RoleName],
-        typer.Option(
-            metavar="ROLE", help="act, to play; read, to look; admin, for everything. May be repeated.", show_default=False
-        ),
+        typer.Option(metavar="ROLE", help="act: play; read: inspect; admin: everything. May be repeated.", show_default=False),
     ],
     agents: Annotated[
         list[str],
-        typer.Option(metavar="PATTERN", help="Agents that it is for: 'site/*', '*'. May be repeated.", show_default=False),
+        typer.Option(metavar="PATTERN", help="The agents it may use: 'site/*', '*'. May be repeated.", show_default=False),
     ],
     identities: File = DEFAULT_FILE,
 ) -> None:
-    """Make a token, enter its hash into the file, and print it: this once, for it is kept nowhere.
+    """Create a token, store its hash in the file, and print it once: the token itself is not stored.
 
     Example: safe-psrl token create --name ops --role admin --agents '*' > ops.token
     """
@@ -67,7 +65,7 @@ def create(
 
 @app.command("list")
 def list_tokens(identities: File = DEFAULT_FILE, as_json: AsJson = False) -> None:
-    """Show who has tokens, and for what. The tokens themselves are kept nowhere.
+    """List the identities and what they may do. The tokens themselves are not stored.
 
     Example: safe-psrl token list --identities identities.toml
     """
@@ -75,7 +73,7 @@ def list_tokens(identities: File = DEFAULT_FILE, as_json: AsJson = False) -> Non
 
     with _reported(identities):
         if not identities.exists():
-            leave(f"{identities}: there is no such file", USER_MISTAKE)
+            leave(f"{identities}: no such file; create a token first, or set --identities", USER_MISTAKE)
         entries = read_identities(identities).token
     rows = [entry.model_dump(mode="json", exclude={"sha256"}, exclude_none=True) for entry in entries]
     if as_json:
@@ -98,7 +96,7 @@ def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME|ID", help="All tokens of a name, or one by its id.", show_default=False)],
     identities: File = DEFAULT_FILE,
 ) -> None:
-    """Strike tokens out. Calls with them are refused from a second later on, and their streams end.
+    """Revoke tokens. Within a second calls with them are refused, and their streams end.
 
     Example: safe-psrl token revoke line-7
     """

@@ -1,4 +1,4 @@
-"""Who a client is and whom it trusts: tokens and certificates."""
+"""Tokens and certificates."""
 
 from ipaddress import ip_address
 from pathlib import Path
@@ -15,7 +15,7 @@ LONGEST_TOKEN: Final = 4096
 def tls_credentials(
     ca: Path | str | None = None, certificate: Path | str | None = None, key: Path | str | None = None
 ) -> grpc.ChannelCredentials:
-    """For TLS, from PEM files. ca: the authority to trust instead of the usual ones; certificate and key: this client's own."""
+    """For TLS, from PEM files. ca: the authority to trust instead of the system's; certificate and key: the client's own."""
     if (certificate is None) != (key is None):
         raise InvalidCredentialsError("a client certificate needs its key, and a key its certificate")
     return grpc.ssl_channel_credentials(
@@ -24,11 +24,11 @@ def tls_credentials(
 
 
 def token_metadata(token: str | None, target: str, credentials: grpc.ChannelCredentials | None) -> Metadata:
-    """What goes along with every call. A token is refused where others could read it: in plain text, to another machine."""
+    """The metadata of every call. A token is refused where it could be read: in plain text, to another machine."""
     if token is None:
         return ()
     if not token.isascii() or not token.isprintable() or " " in token or not 0 < len(token) <= LONGEST_TOKEN:
-        raise InvalidCredentialsError("the token is not one: letters, digits and signs without spaces are expected")
+        raise InvalidCredentialsError("the token is malformed: it must be printable ASCII without spaces")
     if credentials is None and not is_local(target):
         raise InvalidCredentialsError(f"the token is not sent to {target} in plain text: use TLS")
     return (("authorization", f"Bearer {token}"),)

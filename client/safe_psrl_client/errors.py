@@ -1,7 +1,7 @@
-"""What can go wrong, as one tree, and the one table that makes it of what the service answers.
+"""The exceptions, as one tree, and the one table that maps the service's statuses to them.
 
 SafePsrlClientError
-├── InvalidTargetError         the address cannot be understood            (also a ValueError)
+├── InvalidTargetError         the address is malformed                    (also a ValueError)
 ├── InvalidCredentialsError    a token or certificate cannot be used        (also a ValueError)
 ├── InvalidDocumentError       a file or document cannot be used           (also a ValueError)
 ├── InvalidArgumentError       malformed, non-finite or out of range       (also a ValueError); `violations`
@@ -12,14 +12,14 @@ SafePsrlClientError
 │   ├── EpisodeClosedError     the episode has ended, or none is open
 │   ├── EpisodeOpenError       another episode is open; `open_episode`, `expected_step`
 │   └── AgentPausedError       an operator paused the agent, and it has no fallback policy
-├── AbortedError               lost a race; may be tried again
+├── AbortedError               lost a race; may be retried
 ├── ResourceExhaustedError     a limit of the server; `retry_after` seconds if waiting helps
-├── UnavailableError           nobody answers, or the server is starting or draining
-├── DeadlineExceededError      no answer in time; it may have been done all the same
-├── UnauthenticatedError       who are you?
-├── PermissionDeniedError      not you
-├── DataLossError              what is stored or was received is damaged
-├── CancelledError             the call was given up on this side
+├── UnavailableError           no connection, or the server is starting or draining
+├── DeadlineExceededError      no answer in time; the call may have been carried out
+├── UnauthenticatedError       missing or unknown credentials
+├── PermissionDeniedError      the identity may not do this
+├── DataLossError              stored or received data is damaged
+├── CancelledError             the call was cancelled by this client
 ├── UnimplementedError         the server is older than this client
 └── InternalError              anything else: a defect
 """

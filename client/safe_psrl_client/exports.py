@@ -1,4 +1,4 @@
-"""An exported agent as bytes that say what they are and notice damage: a line with format and digest, then the snapshot."""
+"""The file format of an exported agent: a line with format and digest, then the snapshot."""
 
 import hashlib
 from collections.abc import Iterator

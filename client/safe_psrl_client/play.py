@@ -19,7 +19,7 @@ class Environment(Protocol):
 
 
 class EpisodeResult(NamedTuple):
-    """What an episode came to."""
+    """The result of an episode."""
 
     reward: float
     costs: tuple[float, ...]  # one for each constraint
@@ -29,7 +29,7 @@ class EpisodeResult(NamedTuple):
 def play(
     environment: Environment, agent: Agent, episodes: int, on_episode: Callable[[EpisodeResult], None] | None = None
 ) -> list[EpisodeResult]:
-    """Play that many episodes; `on_episode` is called after each, when it is learned."""
+    """Play that many episodes; `on_episode` is called after each is learned."""
     results = []
     for _ in range(episodes):
         results.append(play_episode(environment, agent))
@@ -39,7 +39,7 @@ def play(
 
 
 def play_episode(environment: Environment, agent: Agent) -> EpisodeResult:
-    """Until the agent's horizon or the environment's end. If anything fails, the episode is abandoned."""
+    """Play until the agent's horizon or the environment's end. If anything fails, the episode is abandoned."""
     state = environment.reset()
     action: int | None = agent.begin(state)
     total, steps = 0.0, 0

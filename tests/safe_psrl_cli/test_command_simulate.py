@@ -66,7 +66,7 @@ def test_mistakes_have_code_2(server: str, agent_name: str, client: Client) -> N
     assert "no agent" in missing.stderr
     client.create_agent(agent_name, "factored-toy")
     other = run("inventory", "--target", server, "--agent", agent_name, code=2)
-    assert "another problem" in other.stderr
+    assert "is not for" in other.stderr
 
 
 def test_ctrl_c_tells_what_was_done(server: str, agent_name: str) -> None:

@@ -58,7 +58,7 @@ def test_the_list_needs_no_server(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 def test_mistakes_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(monkeypatch, "--only", "moons") == 2
-    assert "there is no chapter 'moons'; there are agents, episodes" in capsys.readouterr().err
+    assert "there is no chapter 'moons'; the chapters are agents, episodes" in capsys.readouterr().err
     assert command(monkeypatch, "--target", "127.0.0.1:1", "--timeout", "1") == 3
     assert capsys.readouterr().err.startswith("safe-psrl: no answer from 127.0.0.1:1: is the service running there?")
 
