@@ -100,11 +100,11 @@ def test_a_specification_file_with_settings_of_the_agent(run: Command, agent_nam
         (("export", "nobody", "never"), "nobody"),
     ],
 )
-def test_a_users_mistake_is_told_with_code_2(run: Command, arguments: tuple[str, ...], message: str) -> None:
+def test_a_users_mistake_has_exit_code_2(run: Command, arguments: tuple[str, ...], message: str) -> None:
     assert message in run(*arguments, code=2).stderr
 
 
-def test_nobody_there_is_one_line_and_code_3(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_service_is_one_line_and_code_3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("safe_psrl_cli.connection.TIMEOUT", 0.2)
     told = Command("127.0.0.1:1")("list", code=3).stderr
     assert told.startswith("safe-psrl: no answer from 127.0.0.1:1")

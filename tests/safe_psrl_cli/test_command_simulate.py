@@ -44,7 +44,7 @@ def test_one_agent_learns_as_the_library_does(server: str, agent_name: str, mode
         assert summary["regret"] == "realised"
 
 
-def test_several_agents_play_at_once_and_are_told_in_a_table(server: str, agent_name: str, client: Client) -> None:
+def test_several_agents_play_concurrently_and_are_shown_in_a_table(server: str, agent_name: str, client: Client) -> None:
     name = agent_name[:40]
     arguments = ("inventory", "--target", server, "--agent", name, "--episodes", "5", "--parallel", "3", "--mode", "stream")
     told = run(*arguments).stdout
@@ -54,7 +54,7 @@ def test_several_agents_play_at_once_and_are_told_in_a_table(server: str, agent_
         assert client.get_agent(f"{name}-{i}").status.completed_episodes == 5
 
 
-def test_it_goes_on_with_an_agent_that_exists(server: str, agent_name: str, client: Client) -> None:
+def test_it_continues_an_existing_agent(server: str, agent_name: str, client: Client) -> None:
     client.create_agent(agent_name, "factored-toy")
     client.start_episode(agent_name, 0)
     run("factored-toy", "--target", server, "--agent", agent_name, "--episodes", "2", "--no-create")
@@ -69,7 +69,7 @@ def test_mistakes_have_code_2(server: str, agent_name: str, client: Client) -> N
     assert "is not for" in other.stderr
 
 
-def test_ctrl_c_tells_what_was_done(server: str, agent_name: str) -> None:
+def test_ctrl_c_reports_the_results_so_far(server: str, agent_name: str) -> None:
     script = "import typer; from safe_psrl_cli.simulate import simulate; a = typer.Typer(); a.command()(simulate); a()"
     arguments = ["factored-toy", "--target", server, "--agent", agent_name, "--episodes", "1000000", "--json"]
     with (

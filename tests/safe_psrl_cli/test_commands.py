@@ -23,7 +23,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy", "random:states=3,constraints=2"])
 @pytest.mark.parametrize("kind", ["toml", "json"])
-def test_a_specification_that_is_shown_can_be_given_back(
+def test_a_specification_that_is_shown_can_be_read_again(
     safe_psrl: Callable[..., Any], tmp_path: Path, name: str, kind: str
 ) -> None:
     options = ["--transitions", *(["--json"] if kind == "json" else [])]
@@ -42,7 +42,7 @@ def test_without_transitions_the_kernel_is_not_shown(safe_psrl: Callable[..., An
     assert document["num_states"] == 6
 
 
-def test_a_check_says_what_theory_and_optimum_say(safe_psrl: Callable[..., Any]) -> None:
+def test_a_check_reports_the_bounds_and_the_optimum(safe_psrl: Callable[..., Any]) -> None:
     ended = safe_psrl("spec", "check", "streaming-buffer")
     assert ended.code == 0
     assert "10 states, 2 actions, horizon 10: correct" in ended.out
@@ -51,7 +51,7 @@ def test_a_check_says_what_theory_and_optimum_say(safe_psrl: Callable[..., Any])
     assert "exact optimum: reward 3.253296 at cost 5.000000" in ended.out
 
 
-def test_a_check_of_a_file_without_a_kernel_says_so(safe_psrl: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_check_of_a_file_without_a_kernel_reports_it(safe_psrl: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(safe_psrl("spec", "show", "factored-toy").out, encoding="utf-8")
     assert "no kernel" in safe_psrl("spec", "check", str(path)).out

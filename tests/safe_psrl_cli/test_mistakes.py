@@ -58,7 +58,7 @@ def test_a_mistake_is_one_line(safe_psrl: Callable[..., Any], arguments: list[st
     [["experiment", "nowhere"], ["experiment", "inventory", "--set", "x"], ["experiment", "inventory", "--out", "/dev/null/x"]],
     ids=" ".join,
 )
-def test_so_it_is_in_a_process_of_its_own(installed_safe_psrl: Callable[..., Any], arguments: list[str]) -> None:
+def test_a_mistake_is_one_line_in_a_separate_process(installed_safe_psrl: Callable[..., Any], arguments: list[str]) -> None:
     assert_is_one_line(installed_safe_psrl(*arguments), arguments[-1].split("=", maxsplit=1)[0])
 
 
@@ -79,9 +79,7 @@ def test_a_budget_that_no_policy_keeps_is_reported_with_the_least_cost(safe_psrl
         assert_is_one_line(ended, "no policy keeps the cost budget 1: the least achievable cost is 1.5")
 
 
-def test_an_error_of_ours_is_not_hidden_as_a_users_mistake(
-    safe_psrl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_defect_is_not_reported_as_a_users_mistake(safe_psrl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(_: str) -> None:
         raise ValueError("broken")
 
@@ -90,6 +88,8 @@ def test_an_error_of_ours_is_not_hidden_as_a_users_mistake(
         safe_psrl("spec", "check", "inventory")
 
 
-def test_a_simulation_without_ns3_says_what_to_install(safe_psrl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulation_without_ns3_reports_how_to_install_it(
+    safe_psrl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert_is_one_line(safe_psrl("simulate", "lte-cell", "--target", "127.0.0.1:1"), "pip install 'safe-psrl[lte]'")

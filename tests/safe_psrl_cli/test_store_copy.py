@@ -29,7 +29,7 @@ def database() -> Iterator[str]:
         yield postgres.new_database()
 
 
-def test_there_and_back_again_is_the_same(safe_psrl: Command, tmp_path: Path, database: str) -> None:
+def test_copying_there_and_back_keeps_every_agent(safe_psrl: Command, tmp_path: Path, database: str) -> None:
     """Versions, digests and open episodes; the copies go on where the originals were."""
     first, second = f"sqlite:{tmp_path / 'first'}", f"sqlite:{tmp_path / 'second'}"
     with EmbeddedServer(first) as server, Client(server.target) as client:
@@ -50,7 +50,7 @@ def test_there_and_back_again_is_the_same(safe_psrl: Command, tmp_path: Path, da
             assert safe_psrl("agent", "verify", "--all", "--target", server.target).code == 0
 
 
-def test_a_store_that_has_an_agent_of_the_name_is_left_alone(safe_psrl: Command, tmp_path: Path) -> None:
+def test_a_store_with_an_agent_of_the_name_is_not_changed(safe_psrl: Command, tmp_path: Path) -> None:
     """Nothing is copied, not even the others."""
     source, target = f"sqlite:{tmp_path / 'source'}", f"sqlite:{tmp_path / 'target'}"
     for store, names in ((source, ("a", "b")), (target, ("b",))):
@@ -72,7 +72,7 @@ def test_a_damaged_agent_is_named(safe_psrl: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["nonsense", "postgresql://127.0.0.1/x?nonsense=1"])
-def test_a_store_that_is_none_is_one_line(safe_psrl: Command, tmp_path: Path, address: str) -> None:
+def test_an_invalid_store_is_one_line(safe_psrl: Command, tmp_path: Path, address: str) -> None:
     refused = safe_psrl("store", "copy", "--from", f"sqlite:{tmp_path / 'source'}", "--to", address)
     assert refused.code == 2
     assert refused.err.startswith("safe-psrl: store ")

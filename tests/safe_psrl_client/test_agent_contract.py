@@ -89,7 +89,7 @@ def test_another_action_than_the_proposed_may_be_executed(subject: Subject) -> N
     assert subject.transitions() == 1
 
 
-def test_finishing_early_keeps_what_was_seen(subject: Subject) -> None:
+def test_finishing_early_keeps_reported_steps(subject: Subject) -> None:
     walk(subject.agent, [0, 1, 2], subject.agent.begin(0))
     subject.agent.finish()
     assert subject.transitions() == 2
@@ -97,7 +97,7 @@ def test_finishing_early_keeps_what_was_seen(subject: Subject) -> None:
     assert subject.episode() == 2
 
 
-def test_abandoning_keeps_what_was_seen_and_makes_way(subject: Subject) -> None:
+def test_abandoning_keeps_reported_steps_and_allows_another_episode(subject: Subject) -> None:
     walk(subject.agent, [0, 1, 2], subject.agent.begin(0))
     subject.agent.abandon()
     subject.agent.abandon()
@@ -105,7 +105,7 @@ def test_abandoning_keeps_what_was_seen_and_makes_way(subject: Subject) -> None:
     assert subject.agent.begin(0) in {0, 1}
 
 
-def test_an_episode_that_is_open_is_in_the_way_of_another(subject: Subject) -> None:
+def test_an_open_episode_prevents_another(subject: Subject) -> None:
     subject.agent.begin(0)
     with pytest.raises(EpisodeOpenError):
         subject.agent.begin(0)
@@ -153,7 +153,7 @@ def test_an_impossible_first_state_begins_nothing(subject: Subject) -> None:
         ("costs", (0, 0, 0, 0.0, [float("inf")])),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_field_and_not_learned(
+def test_an_impossible_step_is_refused_by_its_field_and_not_learned(
     subject: Subject, field: str, arguments: tuple[int, int, int]
 ) -> None:
     subject.agent.begin(0)

@@ -81,7 +81,7 @@ def test_a_conflicting_repetition_changes_nothing(client: Client, toy: str) -> N
     assert client.get_agent(toy).status.transitions == 1
 
 
-def test_a_gap_says_what_is_missing(client: Client, toy: str) -> None:
+def test_a_gap_reports_the_expected_step(client: Client, toy: str) -> None:
     start = client.start_episode(toy, 0)
     with pytest.raises(StepGapError) as caught:
         client.step(toy, start.episode, 2, Transition(0, 0, 0))
@@ -120,7 +120,7 @@ def test_agents_are_listed_over_pages(client: Client, agent_name: str, monkeypat
     assert set(names) <= set(listed)
 
 
-def test_an_exported_agent_goes_on_elsewhere(client: Client, toy: str) -> None:
+def test_an_exported_agent_continues_under_another_name(client: Client, toy: str) -> None:
     with client.episode(toy, 0) as episode:
         while not episode.done:
             episode.report(0 if episode.action == 0 else (episode.state + 1) % 3)
@@ -150,12 +150,12 @@ def test_watching_shows_an_agent_and_ends_when_it_is_closed(client: Client, toy:
     watched.close()
 
 
-def test_a_service_that_is_away_is_retried_until_patience_ends() -> None:
+def test_an_unavailable_service_is_retried_until_patience_ends() -> None:
     with Client("127.0.0.1:1", patience=0.2) as client, pytest.raises(UnavailableError):
         client.get_agent("a")
 
 
-def test_a_service_that_does_not_answer_is_given_up_at_the_deadline() -> None:
+def test_a_silent_service_fails_at_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         target = f"127.0.0.1:{silent.getsockname()[1]}"
         with Client(target, timeout=0.2) as client, pytest.raises(DeadlineExceededError):

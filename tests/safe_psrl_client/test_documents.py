@@ -43,7 +43,7 @@ def test_the_fields_are_those_of_the_library() -> None:
     assert PESSIMISM_COEFFICIENTS == PESSIMISM_PRESETS
 
 
-def test_every_field_arrives() -> None:
+def test_every_field_is_converted() -> None:
     spec = spec_from_document(small())
     cmdp = spec.cmdp
     assert (cmdp.num_states, cmdp.num_actions, cmdp.horizon) == (2, 2, 3)
@@ -62,13 +62,13 @@ def test_every_field_arrives() -> None:
     assert list(spec.fallback_policy.actions) == [0, 0, 1, 0, 0, 0]
 
 
-def test_a_definition_survives_the_way_to_a_document_and_back() -> None:
+def test_a_definition_round_trips_through_a_document() -> None:
     spec = spec_from_document(small())
     assert spec_from_document(spec_to_document(spec)) == spec
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_what_the_library_prints_is_understood(name: str) -> None:
+def test_documents_of_the_library_are_read(name: str) -> None:
     document = documents.spec_to_document(preset(name))
     for kind in ("toml", "json"):
         spec = spec_from_document(parse_document(documents.write_document(document, kind), kind))
@@ -137,7 +137,7 @@ def test_tables_and_nested_lists_are_each_others_inverse() -> None:
     assert list(table_of("t", []).shape) == [0]
 
 
-def test_listed_next_states_arrive_and_come_back() -> None:
+def test_listed_next_states_round_trip() -> None:
     """The example of the documentation: the same problem to the library, and the document that it was."""
     page = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"^```toml\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)

@@ -80,7 +80,7 @@ def test_another_action_may_be_executed(client: Client, agent_name: str) -> None
     assert client.get_agent(agent_name).status.overridden_actions == 1
 
 
-async def test_asyncio_truncates_and_abandons_likewise(server: str, agent_name: str) -> None:
+async def test_asyncio_truncates_and_abandons(server: str, agent_name: str) -> None:
     async with AsyncClient(server) as client:
         await client.create_agent(agent_name, "streaming-buffer")
         async with client.episode(agent_name, 0) as episode:

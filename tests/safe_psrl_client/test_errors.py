@@ -23,7 +23,7 @@ def info(reason: str, domain: str = "safe_psrl", **metadata: str) -> error_detai
     return error_details_pb2.ErrorInfo(reason=reason, domain=domain, metadata=metadata)
 
 
-def test_every_code_has_an_exception_of_its_own_and_the_rest_is_internal() -> None:
+def test_every_code_has_its_exception_and_the_rest_is_internal() -> None:
     for code in grpc.StatusCode:
         error = errors.error_of_call(failure(code))
         assert isinstance(error, errors.SafePsrlClientError)
@@ -33,7 +33,7 @@ def test_every_code_has_an_exception_of_its_own_and_the_rest_is_internal() -> No
             assert error.code is code
 
 
-def test_the_docstring_draws_every_exception() -> None:
+def test_the_docstring_lists_every_exception() -> None:
     drawn = set(filter(lambda word: word.endswith("Error"), (errors.__doc__ or "").replace("(also a ValueError)", "").split()))
     defined = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
     assert drawn == defined
@@ -57,7 +57,7 @@ def test_a_reason_refines_a_failed_precondition_in_calls_and_in_streams(
     assert type(errors.error_of_status(control_pb2.CallStatus(code=code.value[0], message="no", reason=reason))) is kind
 
 
-def test_a_step_gap_says_which_step_is_expected() -> None:
+def test_a_step_gap_has_the_expected_step() -> None:
     error = errors.error_of_call(failure(grpc.StatusCode.OUT_OF_RANGE, info("STEP_GAP", expected_step="3")))
     assert isinstance(error, errors.StepGapError)
     assert error.expected_step == 3
@@ -73,13 +73,13 @@ def test_violations_name_their_fields_and_are_value_errors() -> None:
     assert error.reason == "INVALID_ARGUMENT"
 
 
-def test_a_limit_says_when_to_come_back() -> None:
+def test_a_limit_has_the_retry_delay() -> None:
     retry = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=1, nanos=500_000_000))
     assert errors.error_of_call(failure(grpc.StatusCode.RESOURCE_EXHAUSTED, retry)).retry_after == 1.5
     assert errors.error_of_call(failure(grpc.StatusCode.RESOURCE_EXHAUSTED)).retry_after is None
 
 
-def test_the_reason_of_another_domain_is_not_ours() -> None:
+def test_the_reason_of_another_domain_is_ignored() -> None:
     error = errors.error_of_call(failure(grpc.StatusCode.FAILED_PRECONDITION, info("AGENT_PAUSED", domain="elsewhere")))
     assert type(error) is errors.FailedPreconditionError
 

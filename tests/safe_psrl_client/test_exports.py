@@ -8,12 +8,12 @@ from safe_psrl_client import DataLossError, InvalidDocumentError, exports
 from safe_psrl_proto.v1 import admin_pb2
 
 
-def test_what_was_sealed_comes_out_again() -> None:
+def test_unsealing_returns_what_was_sealed() -> None:
     snapshot = bytes(range(256)) * 10
     assert exports.unseal(exports.seal(snapshot)) == snapshot
 
 
-def test_every_flipped_byte_is_noticed() -> None:
+def test_every_flipped_byte_is_detected() -> None:
     sealed = exports.seal(b"a snapshot\n")
     for place in range(len(sealed)):
         damaged = bytearray(sealed)

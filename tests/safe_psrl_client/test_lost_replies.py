@@ -36,7 +36,7 @@ def test_torn_connections_change_nothing(
     assert [c.dual_variable for c in status.constraints] == reference.state.dual_variables.tolist()
 
 
-async def test_asyncio_survives_torn_connections_too(
+async def test_asyncio_survives_torn_connections(
     server: str, agent_name: str, flaky: Callable[[int], Any], world: Callable[[int], TabularEnvironment], buffer: Scenario
 ) -> None:
     network = flaky(2)

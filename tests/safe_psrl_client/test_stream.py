@@ -50,7 +50,7 @@ def test_one_bad_message_does_not_end_the_stream(client: Client, agent_name: str
         assert stream.exchange(step(agent_name, 0)).step.step == 0
 
 
-def test_a_reply_that_nobody_waited_for_is_not_taken_for_the_next(client: Client, agent_name: str) -> None:
+def test_a_stale_reply_is_not_returned_for_the_next_call(client: Client, agent_name: str) -> None:
     client.create_agent(agent_name, "factored-toy")
     with client.step_stream(agent_name) as stream:
         stream.exchange(start(agent_name))
@@ -128,7 +128,7 @@ def test_a_batch_that_is_refused_as_a_whole_raises(client: Client, monkeypatch: 
         assert len(stream.exchange_all([step("nobody", 0)] * 1024)) == 1024
 
 
-def test_replies_that_nobody_waited_for_are_not_taken_for_those_of_a_batch(client: Client, agent_name: str) -> None:
+def test_a_stale_reply_is_not_returned_for_a_batch(client: Client, agent_name: str) -> None:
     client.create_agent(agent_name, "factored-toy")
     with client.step_stream(agent_name) as stream:
         stream.exchange(start(agent_name))
@@ -152,7 +152,7 @@ async def test_asyncio_exchanges_many_calls_at_once(server: str, agent_name: str
             await stream.exchange_all([step("nobody", 0)] * 1025)
 
 
-def test_a_closed_stream_takes_no_more(client: Client) -> None:
+def test_a_closed_stream_accepts_no_more(client: Client) -> None:
     stream = client.step_stream()
     stream.close()
     stream.close()

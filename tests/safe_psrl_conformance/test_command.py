@@ -19,7 +19,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(left.value.code or 0)
 
 
-def test_a_chapter_passes_and_is_written_down(
+def test_a_chapter_passes_and_is_written_to_a_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, server: str
 ) -> None:
     file = tmp_path / "verdicts.json"
@@ -32,7 +32,7 @@ def test_a_chapter_passes_and_is_written_down(
     assert {result["chapter"] for result in told["results"]} == {"ordering"}
 
 
-def test_a_failure_says_what_came_and_what_was_demanded(
+def test_a_failure_reports_the_result_and_the_demand(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, server: str
 ) -> None:
     def fail(_wire: Wire) -> None:
@@ -63,6 +63,6 @@ def test_mistakes_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert capsys.readouterr().err.startswith("safe-psrl: no answer from 127.0.0.1:1: is the service running there?")
 
 
-def test_every_check_has_a_chapter_and_a_name_of_its_own() -> None:
+def test_every_check_has_a_chapter_and_a_unique_name() -> None:
     assert {check.chapter for check in CHECKS} == set(CHAPTERS)
     assert len({(check.chapter, check.name) for check in CHECKS}) == len(CHECKS)

@@ -104,7 +104,7 @@ def test_several_constraints_have_a_gauge_each_and_share_the_charts(client: Clie
     expect(page.get_by_role("button", name="noise")).to_have_attribute("aria-pressed", "true")
 
 
-def test_an_agent_that_is_not_there_is_said_not_to_be_and_shown_once_it_is(client: Client, open_page: OpenPage) -> None:
+def test_a_missing_agent_is_reported_and_shown_once_it_exists(client: Client, open_page: OpenPage) -> None:
     page = open_page("/agent/no/such:agent")
     expect(page.get_by_test_id("message")).to_contain_text("There is no agent no/such:agent")
     client.create_agent("no/such:agent", "inventory")

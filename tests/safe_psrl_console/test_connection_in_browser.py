@@ -1,9 +1,7 @@
 """A service that comes late, goes away and returns."""
 
 import re
-import socket
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -20,21 +18,20 @@ expect.set_options(timeout=60_000)
 
 
 @pytest.fixture
-def listen() -> Iterator[str]:
+def listen(tmp_path: Path) -> str:
+    """An address that a restarted server listens on again."""
     set_up_logs("console", "critical")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    return f"127.0.0.1:{port}"
+    return f"unix:{tmp_path}/socket"
 
 
-def test_it_says_so_while_there_is_no_service_and_heals_by_itself(browser: Browser, listen: str, tmp_path: Path) -> None:
+def test_it_reports_a_missing_service_and_reconnects(browser: Browser, listen: str, tmp_path: Path) -> None:
     store = f"sqlite:{tmp_path / 'data'}"
     with running_console(listen) as url:
         page = browser.new_page()
         page.goto(url)
         expect(page.get_by_test_id("loading")).to_be_visible()
         expect(page.get_by_test_id("banner")).to_have_text(
-            re.compile(rf"Not connected to {listen} since \d\d:\d\d:\d\d; trying again")
+            re.compile(rf"Not connected to {re.escape(listen)} since \d\d:\d\d:\d\d; trying again")
         )
 
         with EmbeddedServer(store=store, listen=listen), Client(listen) as client:
@@ -54,16 +51,14 @@ def test_it_says_so_while_there_is_no_service_and_heals_by_itself(browser: Brows
         page.close()
 
 
-def test_an_agent_whose_stored_events_are_damaged_is_said_to_be_quarantined(
-    browser: Browser, listen: str, tmp_path: Path
-) -> None:
-    with EmbeddedServer(store=f"sqlite:{tmp_path}", listen=listen), Client(listen) as client:
+def test_an_agent_with_damaged_events_is_shown_as_quarantined(browser: Browser, listen: str, tmp_path: Path) -> None:
+    with EmbeddedServer(store=f"sqlite:{tmp_path}/data", listen=listen), Client(listen) as client:
         for name in ("sound", "damaged"):
             client.create_agent(name, "streaming-buffer")
-    with closing(sqlite3.connect(tmp_path / "safe-psrl.db")) as database, database:
+    with closing(sqlite3.connect(tmp_path / "data" / "safe-psrl.db")) as database, database:
         database.execute("UPDATE events SET payload = x'00' WHERE agent = 'damaged'")
         database.execute("DELETE FROM snapshots")
-    with EmbeddedServer(store=f"sqlite:{tmp_path}", listen=listen), running_console(listen) as url:
+    with EmbeddedServer(store=f"sqlite:{tmp_path}/data", listen=listen), running_console(listen) as url:
         page = browser.new_page()
         page.goto(url)
         expect(page.locator("[data-agent=damaged]")).to_contain_text("quarantined")

@@ -42,7 +42,7 @@ def test_a_history_is_bounded_and_covers_everything_from_the_first_point() -> No
     assert all(second > first for first, second in pairwise(whole))
 
 
-def test_a_status_without_a_new_episode_takes_the_place_of_the_one_before() -> None:
+def test_a_status_without_a_new_episode_replaces_the_previous_one() -> None:
     history = History()
     for completed in (0, 1, 1, 1, 2):
         history.add(point(completed))
@@ -79,11 +79,11 @@ def test_recent_means_the_last_hundred_episodes_or_all_if_fewer_were_watched() -
 @pytest.mark.parametrize(
     ("cost", "level"), [(4.0, Level.WITHIN), (4.74, Level.WITHIN), (4.75, Level.NEAR), (5.0, Level.NEAR), (5.01, Level.OVER)]
 )
-def test_the_level_turns_before_the_budget_is_passed(cost: float, level: Level) -> None:
+def test_the_level_changes_before_the_budget_is_exceeded(cost: float, level: Level) -> None:
     assert watched([cost] * 20).worst()[1].level is level
 
 
-def test_chance_does_not_make_an_agent_over_budget() -> None:
+def test_noise_does_not_make_an_agent_over_budget() -> None:
     """The recent mean is above the budget, but by less than its parts scatter: the mean of all is what counts."""
     agent = watched([4.9] * 190 + [2.5, 8.0] * 6)
     _, budget_status = agent.worst()
@@ -92,7 +92,7 @@ def test_chance_does_not_make_an_agent_over_budget() -> None:
     assert budget_status.level is Level.NEAR
 
 
-def test_a_drift_is_seen_though_the_mean_of_all_is_still_far_below() -> None:
+def test_a_drift_shows_while_the_overall_mean_is_far_below() -> None:
     draws = random.Random(1)
     agent = watched([2.0] * 150 + [8.0 + draws.uniform(-1, 1) for _ in range(12)])
     _, budget_status = agent.worst()
@@ -100,7 +100,7 @@ def test_a_drift_is_seen_though_the_mean_of_all_is_still_far_below() -> None:
     assert budget_status.level is Level.OVER
 
 
-def test_of_several_constraints_the_one_nearest_to_not_holding_counts() -> None:
+def test_of_several_constraints_the_worst_counts() -> None:
     one = status("a", 10, 4.0)
     one.constraints.append(admin_pb2.ConstraintStatus(name="wear", cost_budget=2, mean_cost=1.96, constraint_regret=-0.4))
     fleet = Fleet()
@@ -128,7 +128,7 @@ def test_a_budget_of_zero_is_kept_by_nothing_but_zero() -> None:
         ({"a": 5.5, "b": 6.0}, "2 of 2 agents are over budget"),
     ],
 )
-def test_the_headline_answers_whether_it_holds(costs: dict[str, float | None], title: str) -> None:
+def test_the_headline_states_whether_the_constraints_hold(costs: dict[str, float | None], title: str) -> None:
     def budget_status(cost: float | None) -> BudgetStatus:
         return BudgetStatus("energy", 5.0, cost or 0.0, cost or 0.0, known=cost is not None)
 
@@ -138,7 +138,7 @@ def test_the_headline_answers_whether_it_holds(costs: dict[str, float | None], t
         assert told.worst == max(costs, key=lambda name: costs[name] or 0.0)
 
 
-def test_events_tell_of_what_happened_and_not_of_what_was_there_at_first() -> None:
+def test_events_are_changes_and_not_the_initial_state() -> None:
     fleet = Fleet()
     fleet.begin(reply(status("a", 10, 4.0), status("b", 10, 4.0)), 0.0)
     assert kinds(fleet) == []
@@ -150,7 +150,7 @@ def test_events_tell_of_what_happened_and_not_of_what_was_there_at_first() -> No
     assert [event.text for event in fleet.events_of("a")] == ["Resumed", "Paused: maintenance"]
 
 
-def test_passing_the_budget_is_told_once_and_so_is_coming_back() -> None:
+def test_crossing_the_budget_is_one_event_in_each_direction() -> None:
     fleet = Fleet()
     fleet.begin(reply(status("a", 10, 4.0)), 0.0)
     for i, mean in enumerate((5.2, 5.1, 4.99, 5.01, 4.9, 4.8), 2):
@@ -159,7 +159,7 @@ def test_passing_the_budget_is_told_once_and_so_is_coming_back() -> None:
     assert fleet.events[0].text == "Over budget: energy at 5.20 of 5"
 
 
-def test_a_lost_connection_is_told_once_with_the_time_since_when() -> None:
+def test_a_lost_connection_is_one_event_with_its_time() -> None:
     fleet = Fleet()
     fleet.lose("no answer", 1.0)
     fleet.lose("no answer", 2.0)
@@ -173,7 +173,7 @@ def test_a_lost_connection_is_told_once_with_the_time_since_when() -> None:
     assert list(fleet.agents) == ["a"]
 
 
-def test_an_agent_that_was_created_anew_begins_a_new_history() -> None:
+def test_an_agent_that_is_created_again_begins_a_new_history() -> None:
     fleet = Fleet()
     fleet.begin(reply(status("a", 500, 4.9)), 0.0)
     fleet.apply(reply(status("a", 3, 1.0)), 1.0)
@@ -181,7 +181,7 @@ def test_an_agent_that_was_created_anew_begins_a_new_history() -> None:
     assert kinds(fleet) == ["appeared"]
 
 
-def test_a_page_is_told_only_what_is_new_to_it() -> None:
+def test_a_page_receives_only_changes() -> None:
     fleet = Fleet()
     fleet.begin(reply(*(status(f"agent-{i}") for i in range(100))), 0.0)
     seen = fleet.revision

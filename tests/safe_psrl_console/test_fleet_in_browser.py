@@ -22,9 +22,7 @@ def scrolls_sideways(page: Page) -> bool:
     return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
 
 
-def test_without_agents_it_says_how_to_create_one_and_shows_the_first_by_itself(
-    client: Client, server: str, open_page: OpenPage
-) -> None:
+def test_without_agents_it_shows_how_to_create_one_and_then_the_first(client: Client, server: str, open_page: OpenPage) -> None:
     """The first test of this module: the service has none yet."""
     page = open_page("/")
     expect(page.get_by_test_id("empty")).to_contain_text(
@@ -37,7 +35,7 @@ def test_without_agents_it_says_how_to_create_one_and_shows_the_first_by_itself(
     expect(page.get_by_test_id("empty")).to_be_visible()
 
 
-def test_agents_appear_learn_and_are_judged(client: Client, server: str, open_page: OpenPage) -> None:
+def test_agents_appear_learn_and_are_classified(client: Client, server: str, open_page: OpenPage) -> None:
     page = open_page("/")
     play_some(client, "edge/eu:1.buffer")
     expect(row(page, "edge/eu:1.buffer")).to_have_attribute("data-level", re.compile("within|near|over"))
@@ -97,7 +95,7 @@ def test_everything_can_be_reached_by_keyboard(client: Client, open_page: OpenPa
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_appearance_follows_the_system_until_somebody_chooses(open_page: OpenPage, scheme: str) -> None:
+def test_appearance_follows_the_system_until_it_is_chosen(open_page: OpenPage, scheme: str) -> None:
     page = open_page("/", color_scheme=scheme)
     expect(page.locator("body")).to_have_class(re.compile(f"body--{scheme}"))
     expect(page.locator("[data-theme-button]")).to_have_attribute("data-mode", "auto")

@@ -34,14 +34,14 @@ def test_a_policy_has_states_down_and_steps_across() -> None:
     assert grid.opacities == []
 
 
-def test_a_randomised_policy_tells_its_probabilities() -> None:
+def test_a_randomised_policy_shows_its_probabilities() -> None:
     policy = model_pb2.Policy(horizon=1, num_states=2, actions=[1, 0], probabilities=[0.25, 0.75, 1.0, 0.0])
     grid = policy_grid(policy)
     assert grid.says == ["step 0, state 0: action 1, of 0 (25%), 1 (75%)", "step 0, state 1: action 0, of 0 (100%)"]
     assert grid.opacities[0] < grid.opacities[1] == 1
 
 
-def test_what_is_too_large_to_draw_is_cut_and_says_so() -> None:
+def test_a_grid_that_is_too_large_is_cut_with_a_note() -> None:
     grid = policy_grid(model_pb2.Policy(horizon=50, num_states=500, actions=[0] * 25_000))
     assert len(grid.colours) <= MOST_CELLS
     assert grid.cut == "Shown: the first 80 of 500 states."
@@ -54,5 +54,5 @@ def test_large_counts_are_short(count: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(("colour", "ink"), [("#ffffff", "#000000"), ("#00224e", "#ffffff"), ("#e69f00", "#000000")])
-def test_ink_is_what_is_read_better(colour: str, ink: str) -> None:
+def test_the_text_colour_is_the_more_legible_one(colour: str, ink: str) -> None:
     assert ink_on(colour) == ink

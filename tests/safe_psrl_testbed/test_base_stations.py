@@ -88,7 +88,7 @@ def test_devices_stay_within_the_map_and_keep_their_speed() -> None:
         assert (np.linalg.norm(mobility.positions - before, axis=1) <= speeds + TOLERANCE).all()
 
 
-def test_a_seed_is_a_world() -> None:
+def test_the_same_seed_gives_the_same_world() -> None:
     def received(seed: int) -> NDArray[np.float64]:
         world = BaseStations(WorldSettings(4, 30, seed))
         return np.array([world.advance(np.arange(30) % 2 == 0) for _ in range(5)])
@@ -97,7 +97,7 @@ def test_a_seed_is_a_world() -> None:
     assert (received(7) != received(8)).any()
 
 
-def test_the_fast_service_prevents_stalls_and_the_rules_cost_what_they_say() -> None:
+def test_the_fast_service_prevents_stalls_at_the_expected_costs() -> None:
     summaries = {}
     for name, rule in RULES.items():
         history = MediaHistory(60)

@@ -31,7 +31,7 @@ def test_the_same_seed_gives_the_same_episodes() -> None:
     assert [play(first, 7), play(first, None)] == [play(second, 7), play(second, None)]
 
 
-def test_a_seed_begins_again_whatever_was_played_before() -> None:
+def test_a_seed_restarts_its_episodes() -> None:
     environment = scenario_named("streaming-buffer").environment()
     expected = [play(environment, 7), play(environment, None)]
     play(environment, 3)
@@ -52,7 +52,7 @@ def test_seeds_differ() -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True])
-def test_a_seed_that_is_none_is_refused(seed: object) -> None:
+def test_an_invalid_seed_is_refused(seed: object) -> None:
     with pytest.raises(SpecError, match=r"^seed = "):
         scenario_named("factored-toy").environment().reset(seed)
 
@@ -105,7 +105,7 @@ def test_noisy_signals_are_0_or_1_with_their_mean() -> None:
     assert np.mean(costs) == pytest.approx(0.25, abs=0.03)
 
 
-def test_next_states_come_as_often_as_the_kernel_says() -> None:
+def test_next_states_have_the_kernels_frequencies() -> None:
     environment = TabularEnvironment(two_states(horizon=4000), [[[0.8, 0.2]], [[0.8, 0.2]]])
     assert np.mean(play(environment, 3)[1:]) == pytest.approx(0.2, abs=0.026)
 
@@ -135,12 +135,12 @@ def test_the_first_state_follows_the_initial_distribution() -> None:
     assert np.mean(starts) == pytest.approx(0.75, abs=0.04)
 
 
-def test_a_kernel_that_is_none_is_refused() -> None:
+def test_an_invalid_kernel_is_refused() -> None:
     with pytest.raises(SpecError, match=r"^sum of transitions\[1\]\[0\] = 0\.9: must be 1$"):
         TabularEnvironment(two_states(horizon=3), [[[0.5, 0.5]], [[0.5, 0.4]]])
 
 
-def test_a_learner_stepping_through_it_sees_the_world_of_a_compiled_run() -> None:
+def test_a_learner_sees_the_same_episodes_as_a_compiled_run() -> None:
     """Same seed, same counts and dual variables: experiments and environments are one world."""
     spec, p = random_cmdp(4, 3, 5, seed=2)
     learner = SafePsrl(spec, seed=11)

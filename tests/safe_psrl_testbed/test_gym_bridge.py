@@ -62,7 +62,7 @@ class Script:
         self.shown.append(("abandoned",))
 
 
-def test_an_end_leads_to_the_state_of_ended_episodes() -> None:
+def test_a_termination_leads_to_the_terminal_state() -> None:
     agent = Script(1)
     assert play(GymBridge(Walk(end=2, first=7), [COST], horizon=9), agent, 1) == [EpisodeResult(2.0, (1.0,), 2)]
     assert agent.shown == [(0,), (0, 1, 1, 1.0, (0.5,), False), (1, 1, 4, 1.0, (0.5,), True), ("finished",)]
@@ -83,7 +83,7 @@ def test_the_horizon_ends_an_episode_where_it_is() -> None:
     assert len(agent.shown) == 5
 
 
-def test_a_truncation_by_the_environment_is_no_end_of_the_world() -> None:
+def test_a_truncation_does_not_lead_to_the_terminal_state() -> None:
     agent = Script(1)
     play(GymBridge(Walk(truncate=2), [COST], horizon=9), agent, 1)
     assert agent.shown[-2:] == [(1, 1, 2, 1.0, (0.5,), True), ("finished",)]
@@ -97,7 +97,7 @@ def test_the_horizon_is_the_environments_limit_unless_given() -> None:
         GymBridge(Walk(), [COST])
 
 
-def test_the_specification_knows_nothing_but_what_an_end_is() -> None:
+def test_the_specification_knows_only_the_terminal_state() -> None:
     spec = GymBridge(Walk(), [COST], horizon=9, reward_guess=0.75).spec
     assert (spec.num_states, spec.num_actions, spec.constraint_names) == (5, 2, ("wear",))
     assert spec.learned_signals.all()
@@ -108,7 +108,7 @@ def test_the_specification_knows_nothing_but_what_an_end_is() -> None:
     assert spec.initial_distribution.tolist() == [1, 0, 0, 0, 0]
 
 
-def test_what_is_known_is_told() -> None:
+def test_known_values_are_in_the_specification() -> None:
     table = np.arange(8).reshape(4, 2) / 8
     near = np.abs(np.arange(4)[:, None] - np.arange(4)) <= 1
     bridge = GymBridge(
@@ -150,7 +150,7 @@ def test_next_states_may_be_listed() -> None:
     assert agent.state.transition_counts.sum() > 0
 
 
-def test_first_states_are_counted_where_they_vary() -> None:
+def test_varying_first_states_are_estimated_by_resets() -> None:
     class Anywhere(Walk):
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
             super().reset(seed=seed, options=options)
@@ -177,7 +177,7 @@ def test_costs_come_from_a_key_a_function_or_a_wrapper() -> None:
     assert bridge.step(1) == Outcome(1, 1.0, (0.5, 0.25, 0.25), False)
 
 
-def test_a_missing_cost_is_refused_in_a_line_and_the_episode_given_up() -> None:
+def test_a_missing_cost_is_refused_and_the_episode_abandoned() -> None:
     agent = Script(1)
     with pytest.raises(TransitionError, match=r"^transition info\['cost'\] = None: is missing, and is the cost 'wear'; give "):
         play(GymBridge(Walk(cost=None), [COST], horizon=9), agent, 1)
@@ -253,7 +253,7 @@ def test_the_agent_of_a_service_and_the_one_in_process_learn_the_same() -> None:
 
 
 @pytest.mark.parametrize("name", registered.IDS)
-def test_our_environments_are_registered_and_are_what_gymnasium_expects(name: str) -> None:
+def test_the_testbeds_environments_are_registered_and_pass_gymnasiums_checks(name: str) -> None:
     from gymnasium.utils.env_checker import check_env  # noqa: PLC0415
 
     env = gymnasium.make(name)
@@ -262,7 +262,7 @@ def test_our_environments_are_registered_and_are_what_gymnasium_expects(name: st
     assert env.spec.max_episode_steps == env.unwrapped.problem.horizon
 
 
-def test_a_registered_environment_is_the_world_of_its_seed() -> None:
+def test_a_registered_environment_has_the_episodes_of_its_seed() -> None:
     scenario = scenario_named("streaming-buffer")
     plain = scenario.environment()
     env = gymnasium.make("safe_psrl/StreamingBuffer-v0")
@@ -275,7 +275,7 @@ def test_a_registered_environment_is_the_world_of_its_seed() -> None:
         assert info["cost"] == info["costs"][0]
 
 
-def test_without_a_seed_worlds_differ() -> None:
+def test_without_a_seed_episodes_differ() -> None:
     def walk() -> tuple[int, ...]:
         env = gymnasium.make("safe_psrl/StreamingBuffer-v0")
         env.reset()

@@ -41,7 +41,7 @@ def test_episodes_begin_empty_and_last_the_horizon() -> None:
     assert history.transition_counts.sum() == 20 * 10 * 4
 
 
-def test_a_network_of_the_papers_coins_has_the_papers_kernel() -> None:
+def test_a_network_with_the_papers_arrivals_has_the_papers_kernel() -> None:
     for rule in ("always-fast", "always-slow"):
         for row in kernel_rows(played(RULES[rule], 300).transition_counts):
             if row["seen"] > 1000:

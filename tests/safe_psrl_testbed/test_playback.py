@@ -12,12 +12,12 @@ from safe_psrl_testbed.playback import LARGEST_STATE, PlaybackBuffers, quantised
 @pytest.mark.parametrize(
     ("level", "state"), [(0.0, 0), (0.99, 0), (1.0, 1), (1.5, 1), (8.999, 8), (9.0, 9), (9.7, 9), (100.0, 9)]
 )
-def test_a_state_is_what_can_be_played_whole(level: float, state: int) -> None:
+def test_a_state_is_the_number_of_whole_media_units(level: float, state: int) -> None:
     assert quantised(level) == state
 
 
 @given(st.integers(0, 2**31), st.lists(st.lists(st.floats(0, 4), min_size=3, max_size=3), max_size=30))
-def test_nothing_is_played_that_is_not_there_and_nothing_kept_that_does_not_fit(seed: int, epochs: list[list[float]]) -> None:
+def test_an_empty_buffer_plays_nothing_and_a_full_one_drops_the_excess(seed: int, epochs: list[list[float]]) -> None:
     buffers = PlaybackBuffers(3, seed)
     for received in epochs:
         before = buffers.levels
@@ -44,7 +44,7 @@ def test_a_clip_begins_empty() -> None:
     assert buffers.levels.tolist() == [0.0, 0.0]
 
 
-def test_the_moments_of_playback_do_not_depend_on_what_arrives() -> None:
+def test_playback_events_do_not_depend_on_arrivals() -> None:
     rich, poor = PlaybackBuffers(1, seed=9), PlaybackBuffers(1, seed=9)
     for epoch in range(50):
         rich.levels, poor.levels = np.array([5.0]), np.array([5.0 if epoch % 2 else 0.0])

@@ -35,20 +35,20 @@ def test_every_state_is_reached_once_in_order(rows: list[list[int]]) -> None:
 
 
 @given(rows=ROWS, data=st.data())
-def test_what_lies_outside_is_clipped_to_the_nearest_bin(rows: list[list[int]], data: st.DataObject) -> None:
+def test_outside_values_are_clipped_to_the_nearest_bin(rows: list[list[int]], data: st.DataObject) -> None:
     observation = [data.draw(ANYWHERE) for _ in rows]
     nearest = [min(max(number, row[0]), row[-1]) for number, row in zip(observation, rows, strict=True)]
     assert Quantiser(rows)(observation) == Quantiser(rows, outside="refuse")(nearest)
 
 
 @pytest.mark.parametrize("number", [-0.1, 2.1, float("inf")])
-def test_or_refused_with_a_line_that_says_what_to_do(number: float) -> None:
+def test_outside_values_may_be_refused_with_an_actionable_message(number: float) -> None:
     with pytest.raises(SpecError, match=r"^observation\[1\] = .*: is outside 0 to 2; widen the edges, or clip$"):
         Quantiser([[0, 1], [0, 1, 2]], outside="refuse")([0.5, number])
 
 
 @pytest.mark.parametrize("outside", ["clip", "refuse"])
-def test_what_is_no_number_is_always_refused(outside: str) -> None:
+def test_nan_is_always_refused(outside: str) -> None:
     with pytest.raises(SpecError, match=r"^observation\[0\] = nan: is not a number$"):
         Quantiser([[0, 1]], outside=outside)(float("nan"))
 
@@ -71,12 +71,12 @@ def test_another_number_of_dimensions_is_refused(observation: Sequence[float]) -
 
 
 @pytest.mark.parametrize("row", [[], [1], [1, 1], [2, 1], [0, float("inf")], [0, float("nan")], [[0, 1], [2, 3]]])
-def test_edges_that_are_none_are_refused(row: object) -> None:
+def test_invalid_edges_are_refused(row: object) -> None:
     with pytest.raises(SpecError, match=r"^edges\[1\] = .*: must be two or more finite numbers, each above the one before$"):
         Quantiser([[0, 1], row])
 
 
-def test_other_settings_that_cannot_be_are_refused() -> None:
+def test_other_invalid_settings_are_refused() -> None:
     with pytest.raises(SpecError, match="outside = 'wrap'"):
         Quantiser([[0, 1]], outside="wrap")
     with pytest.raises(SpecError, match="a row for each dimension"):

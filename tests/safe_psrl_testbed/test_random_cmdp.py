@@ -56,6 +56,6 @@ def test_the_same_seed_gives_the_same_problem_and_another_another() -> None:
         ({"num_states": 1_000_000}, "states"),
     ],
 )
-def test_impossible_sizes_are_refused_before_anything_is_made(sizes: dict[str, int], field: str) -> None:
+def test_impossible_sizes_are_refused_before_anything_is_allocated(sizes: dict[str, int], field: str) -> None:
     with pytest.raises(SpecError, match=f"^{field} = "):
         random_cmdp(**{"num_states": 3, "num_actions": 2, "horizon": 4, **sizes})

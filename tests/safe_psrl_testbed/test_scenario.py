@@ -90,7 +90,7 @@ def test_a_drawn_kernel_satisfies_assumption_1(tmp_path: Path) -> None:
         assert least.costs[0] <= 0.25 + 1e-9
 
 
-def test_a_prior_that_contradicts_assumption_1_is_said_so(tmp_path: Path) -> None:
+def test_a_prior_that_contradicts_assumption_1_is_reported(tmp_path: Path) -> None:
     costs = [{"name": "cost", "cost": [[0.5, 1.0], [0.5, 1.0]], "cost_budget": 1.0, "satisfiable_cost": 0.25}]
     scenario = scenario_named(write(tmp_path / "hopeless.json", toy_document(constraints=costs)))
     with pytest.raises(SpecError, match=r"^satisfiable_cost = 0\.25: was reached on none of 1000 kernels"):
@@ -137,7 +137,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
 
 
 @pytest.mark.parametrize("text", ["streaming", "", "file.yaml", "Inventory"])
-def test_an_unknown_name_is_answered_with_the_known_ones(text: str) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(text: str) -> None:
     with pytest.raises(SpecError) as raised:
         scenario_named(text)
     for known in (*KERNELS, "random:states=S", ".toml"):

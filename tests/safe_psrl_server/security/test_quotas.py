@@ -61,7 +61,7 @@ def test_without_quotas_there_is_no_end() -> None:
 
 
 def test_too_many_calls_are_refused_with_the_time_to_wait(refusal: Callable[..., Any]) -> None:
-    """Health is always answered. The client library waits by itself."""
+    """Health is always answered. The client library raises the error with the time to wait."""
     quotas = {"calls_per_second": 5.0, "burst_seconds": 1.0}
     with EmbeddedServer(quotas=quotas, agents=AGENTS) as server, grpc.insecure_channel(server.target) as channel:
         stub = admin_pb2_grpc.AdminServiceStub(channel)
@@ -76,9 +76,10 @@ def test_too_many_calls_are_refused_with_the_time_to_wait(refusal: Callable[...,
         health = channel.unary_unary("/grpc.health.v1.Health/Check")
         for _ in range(20):
             health(b"", timeout=20)
-        with Client(server.target) as client, RemoteAgent(client, "a", abandon_open=True) as agent:
-            for _ in range(3):
-                agent.begin(0)
+        with Client(server.target) as client, pytest.raises(ResourceExhaustedError) as caught:
+            for _ in range(1000):
+                client.start_episode("a", 0, abandon_open=True)
+        assert 0 < caught.value.retry_after <= 0.2
 
 
 def test_messages_of_a_stream_are_slowed_down_not_refused() -> None:
