@@ -76,9 +76,14 @@ def test_too_many_calls_are_refused_with_the_time_to_wait(refusal: Callable[...,
         health = channel.unary_unary("/grpc.health.v1.Health/Check")
         for _ in range(20):
             health(b"", timeout=20)
-        with Client(server.target) as client, pytest.raises(ResourceExhaustedError) as caught:
-            for _ in range(1000):
-                client.start_episode("a", 0, abandon_open=True)
+
+        def start_until_refused() -> None:
+            with Client(server.target) as client:
+                for _ in range(1000):
+                    client.start_episode("a", 0, abandon_open=True)
+
+        with pytest.raises(ResourceExhaustedError) as caught:
+            start_until_refused()
         assert 0 < caught.value.retry_after <= 0.2
 
 
