@@ -4,7 +4,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -121,27 +121,19 @@ def page(
     markdown: Annotated[Path, typer.Argument(help="The page, as docs/performance.md.", exists=True, dir_okay=False)],
     results: Annotated[
         list[Path],
-        typer.Argument(
-            help="Files of --json, named as their bench (serve.json); one of several runs: serve-1.json.", exists=True
-        ),
+        typer.Argument(help="Files of --json, named as their bench: serve.json.", exists=True),
     ],
 ) -> None:
-    """Put measured tables into a Markdown page, each between its marks; of several runs one table of their ratios.
+    """Put measured tables into a Markdown page, each between its marks.
 
-    Example: safe-psrl bench page docs/performance.md serve.json plan.json serve-1.json serve-2.json
+    Example: safe-psrl bench page docs/performance.md serve.json plan.json
     """
-    from safe_psrl_experiments.bench.page import fill_page, fill_runs  # noqa: PLC0415
+    from safe_psrl_experiments.bench.page import fill_page  # noqa: PLC0415
 
-    text, runs = markdown.read_text(encoding="utf-8"), dict[str, list[Any]]()
+    text = markdown.read_text(encoding="utf-8")
     for file in results:
         try:
-            document = json.loads(file.read_text(encoding="utf-8"))
-            name, _, run = file.stem.partition("-")
-            if run:
-                runs.setdefault(name, []).append(document)
-                text = fill_runs(text, name, runs[name])
-            else:
-                text = fill_page(text, name, document)
+            text = fill_page(text, file.stem, json.loads(file.read_text(encoding="utf-8")))
         except (ValueError, KeyError, TypeError) as error:
             leave(f"{file} does not fit into {markdown}: {error}", USER_MISTAKE)
     markdown.write_text(text, encoding="utf-8")

@@ -17,13 +17,10 @@ from safe_psrl.problem.presets import factored_toy
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, SimulatedRun
 from safe_psrl.warm_up import warm_up
-from safe_psrl_experiments.baselines.cmdp_psrl import CmdpPsrlRun
-from safe_psrl_experiments.baselines.dope import DopeRun
-from safe_psrl_experiments.baselines.optcmdp import OptCmdpRun
-from safe_psrl_experiments.baselines.optpess_lp import OptPessLpRun
-from safe_psrl_experiments.baselines.optpess_primaldual import DEFAULT_COEFFICIENT, OptPessPrimalDualRun
-from safe_psrl_experiments.baselines.psrl import PsrlRun
-from safe_psrl_experiments.baselines.safe_baseline import SafeBaselineRun
+from safe_psrl_experiments.baselines.optimistic import DopeRun, OptCmdpRun
+from safe_psrl_experiments.baselines.optpess import DEFAULT_COEFFICIENT, OptPessLpRun, OptPessPrimalDualRun
+from safe_psrl_experiments.baselines.playing import SafeBaselineRun
+from safe_psrl_experiments.baselines.posterior_sampling import CmdpPsrlRun, PsrlRun
 
 ALL: Final = "all"
 Parameters = dict[str, Any]
@@ -49,117 +46,74 @@ class Run(Protocol):
     def advance(self, episodes: int) -> None: ...
 
 
-@dataclass(frozen=True)
-class Algorithm:
-    """`start` makes a run of (specification, kernel, parameters, seed, episodes to come).
-
-    `settings` are the parameters that it then runs with, those left at their defaults included; both refuse unknown ones.
-    `told` is what it knows beyond the problem and the data.
-    """
-
-    name: str
-    summary: str
-    told: str
-    start: Callable[[CmdpSpec, Floats, Parameters, int, int], Run]
-    settings: Callable[[Parameters], Parameters]
-
-    @property
-    def label(self) -> str:
-        return f"{self.name} (told: {self.told})" if self.told else self.name
+def _no_parameters(parameters: Parameters) -> Parameters:
+    for name, value in parameters.items():
+        raise SpecError(name, value, "is not a parameter of this algorithm, which has none")
+    return {}
 
 
-def _safe_psrl(spec: CmdpSpec, transitions: Floats, parameters: Parameters, seed: int, _episodes: int) -> Run:
-    learner = SafePsrl(spec, options_from_document(parameters), seed)
-    return SimulatedRun(learner, transitions, environment_seed=seed)
-
-
-def _safe_psrl_settings(parameters: Parameters) -> Parameters:
+def _options(parameters: Parameters) -> Parameters:
     return options_to_document(options_from_document(parameters))
 
 
-def _adaptive(spec: CmdpSpec, transitions: Floats, parameters: Parameters, seed: int, episodes: int) -> Run:
-    return _safe_psrl(spec, transitions, {"method": ADAPTIVE, **parameters}, seed, episodes)
+def _adaptive_options(parameters: Parameters) -> Parameters:
+    return _options({"method": ADAPTIVE, **parameters})
 
 
-def _adaptive_settings(parameters: Parameters) -> Parameters:
-    return _safe_psrl_settings({"method": ADAPTIVE, **parameters})
-
-
-def _primaldual(spec: CmdpSpec, transitions: Floats, parameters: Parameters, seed: int, episodes: int) -> Run:
-    coefficient = _primaldual_settings(parameters)["pessimism_coefficient"]
-    return OptPessPrimalDualRun(spec, transitions, seed, episodes, coefficient)
-
-
-def _primaldual_settings(parameters: Parameters) -> Parameters:
+def _coefficient(parameters: Parameters) -> Parameters:
     for name, value in parameters.items():
         if name != "pessimism_coefficient":
             raise SpecError(name, value, "is not a parameter of optpess-primaldual, which has pessimism_coefficient")
     return {"pessimism_coefficient": DEFAULT_COEFFICIENT, **parameters}
 
 
-def _none(parameters: Parameters) -> Parameters:
-    for name, value in parameters.items():
-        raise SpecError(name, value, "is not a parameter of this algorithm, which has none")
-    return {}
+def _safe_psrl(spec: CmdpSpec, transitions: Floats, seed: int, _episodes: int, **options: Any) -> Run:
+    return SimulatedRun(SafePsrl(spec, options_from_document(options), seed), transitions, environment_seed=seed)
 
 
-def _plain(name: str, summary: str, told: str, make: Callable[[CmdpSpec, Floats, int, int], Run]) -> Algorithm:
-    """An algorithm without parameters."""
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm that `make` starts for (specification, kernel, seed, episodes to come) and its settings.
 
-    def start(spec: CmdpSpec, transitions: Floats, parameters: Parameters, seed: int, episodes: int) -> Run:
-        _none(parameters)
-        return make(spec, transitions, seed, episodes)
+    `settings` completes parameters by their defaults, and fails for unknown ones. `told` is what the algorithm is given beyond
+    the problem and the data.
+    """
 
-    return Algorithm(name, summary, told, start, _none)
+    name: str
+    summary: str
+    told: str
+    make: Callable[..., Run]
+    settings: Callable[[Parameters], Parameters] = _no_parameters
+
+    def start(self, spec: CmdpSpec, transitions: Floats, parameters: Parameters, seed: int, episodes: int) -> Run:
+        return self.make(spec, transitions, seed, episodes, **self.settings(parameters))
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} (told: {self.told})" if self.told else self.name
 
 
+PAPER: Final = "the paper's: posterior sampling with a pessimistic dual variable (published setting)"
+BY_UNCERTAINTY: Final = "pessimism from the posterior's own uncertainty, exact plans; not covered by the theorem"
+DOPE: Final = "Bura et al. 2022: optimistic kernel and reward, pessimistic cost"
+OPTCMDP: Final = "Efroni et al. 2020: optimistic kernel; the constraint only in the long run"
+OPTPESS_LP: Final = "Liu et al. 2021: optimistic reward, pessimistic cost, linear program"
+OPTPESS_PRIMALDUAL: Final = "Liu et al. 2021: optimistic signals with a pessimistic dual variable"
+CMDP_PSRL: Final = "Agarwal et al. 2022, adapted to episodes: posterior sampling without pessimism"
+PSRL: Final = "Osband et al. 2013: posterior sampling without a constraint"
+SAFE_BASELINE: Final = "the optimum at the satisfiable cost, for ever: learns nothing"
 ALGORITHMS: Final = {
     algorithm.name: algorithm
     for algorithm in (
-        Algorithm(
-            "safe-psrl",
-            "the paper's: posterior sampling with a pessimistic dual variable (published setting)",
-            "",
-            _safe_psrl,
-            _safe_psrl_settings,
-        ),
-        Algorithm(
-            "safe-psrl-adaptive",
-            "pessimism from the posterior's own uncertainty, exact plans; not covered by the theorem",
-            "",
-            _adaptive,
-            _adaptive_settings,
-        ),
-        _plain("dope", "Bura et al. 2022: optimistic kernel and reward, pessimistic cost", "support, safe policy", DopeRun),
-        _plain("optcmdp", "Efroni et al. 2020: optimistic kernel; the constraint only in the long run", "support", OptCmdpRun),
-        _plain(
-            "optpess-lp", "Liu et al. 2021: optimistic reward, pessimistic cost, linear program", "safe policy", OptPessLpRun
-        ),
-        Algorithm(
-            "optpess-primaldual",
-            "Liu et al. 2021: optimistic signals with a pessimistic dual variable",
-            "",
-            _primaldual,
-            _primaldual_settings,
-        ),
-        _plain(
-            "cmdp-psrl",
-            "Agarwal et al. 2022, adapted to episodes: posterior sampling without pessimism",
-            "",
-            lambda spec, transitions, seed, _: CmdpPsrlRun(spec, transitions, seed),
-        ),
-        _plain(
-            "psrl",
-            "Osband et al. 2013: posterior sampling without a constraint",
-            "",
-            lambda spec, transitions, seed, _: PsrlRun(spec, transitions, seed),
-        ),
-        _plain(
-            "safe-baseline",
-            "the optimum at the satisfiable cost, for ever: learns nothing",
-            "safe policy",
-            lambda spec, transitions, seed, _: SafeBaselineRun(spec, transitions, seed),
-        ),
+        Algorithm("safe-psrl", PAPER, "", _safe_psrl, _options),
+        Algorithm("safe-psrl-adaptive", BY_UNCERTAINTY, "", _safe_psrl, _adaptive_options),
+        Algorithm("dope", DOPE, "support, safe policy", DopeRun),
+        Algorithm("optcmdp", OPTCMDP, "support", OptCmdpRun),
+        Algorithm("optpess-lp", OPTPESS_LP, "safe policy", OptPessLpRun),
+        Algorithm("optpess-primaldual", OPTPESS_PRIMALDUAL, "", OptPessPrimalDualRun, _coefficient),
+        Algorithm("cmdp-psrl", CMDP_PSRL, "", CmdpPsrlRun),
+        Algorithm("psrl", PSRL, "", PsrlRun),
+        Algorithm("safe-baseline", SAFE_BASELINE, "safe policy", SafeBaselineRun),
     )
 }
 

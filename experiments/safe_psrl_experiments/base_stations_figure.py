@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
+from safe_psrl_experiments.figures import save_figure
 from safe_psrl_experiments.lte_figure import moving_means
 from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation
 from safe_psrl_testbed.base_stations.world import CLASSES, BaseStations
@@ -43,9 +44,7 @@ def draw_base_stations(path: Path, simulation: BaseStationsSimulation, summary: 
         f"Curves: mean over {WINDOW} episodes."
     )
     figure.supxlabel(caption, fontsize=8.5, color="#444444")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png", dpi=120, metadata={"Description": caption})
-    return path
+    return save_figure(path, figure, caption)
 
 
 def _map(axis: Axes, world: BaseStations) -> None:

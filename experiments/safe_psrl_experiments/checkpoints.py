@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +13,7 @@ from safe_psrl.arrays import Floats
 from safe_psrl.problem.documents import spec_to_document
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.version import __version__
+from safe_psrl_experiments.results import write_file
 
 if TYPE_CHECKING:
     from safe_psrl_experiments.algorithms import Run
@@ -45,14 +45,11 @@ class Checkpoint:
 
     def save(self, run: "Run", progress: Progress) -> None:
         """Replace the file in one step."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         about = {"episode": run.episode, **asdict(progress)}
         tables: dict[str, Any] = {PREFIX + name: table for name, table in run.tables.items()}
         archive = io.BytesIO()
         np.savez(archive, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **tables)
-        draft = self._path.with_suffix(f".{os.getpid()}")
-        draft.write_bytes(self._seal(archive.getvalue()) + archive.getvalue())
-        draft.replace(self._path)
+        write_file(self._path, self._seal(archive.getvalue()) + archive.getvalue())
 
     def resume(self, run: "Run") -> Progress:
         """Bring a fresh `run` to where the file has it. Without one, nothing happens."""

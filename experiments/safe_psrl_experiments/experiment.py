@@ -8,10 +8,9 @@ from typing import Any
 from safe_psrl.errors import SpecError
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_experiments.algorithms import algorithm_named
-from safe_psrl_experiments.cluster import run_on_cluster
 from safe_psrl_experiments.figures import draw_figures
-from safe_psrl_experiments.runs import Job, Report, run_jobs
-from safe_psrl_experiments.summary import summary_of, write_results
+from safe_psrl_experiments.results import summary_of, write_results
+from safe_psrl_experiments.runs import Job, Report, run_jobs, run_on_cluster
 from safe_psrl_testbed import scenario_named
 
 CHECKPOINTS = "checkpoints"
@@ -84,13 +83,13 @@ def run_experiment(
     spec = experiment.spec
     summary = summary_of(spec, experiment.environment, experiment.episodes, records, len(jobs))
     files = write_results(directory, spec, summary, records)
-    figures = draw_figures(directory, spec, records, _caption(experiment, summary))
+    figures = draw_figures(directory, spec, records, caption_of(experiment, summary))
     if not summary["interrupted"]:
         shutil.rmtree(checkpoints, ignore_errors=True)
     return Outcome(summary, files, figures)
 
 
-def _caption(experiment: Experiment, summary: dict[str, Any]) -> str:
+def caption_of(experiment: Experiment, summary: dict[str, Any]) -> str:
     spec = experiment.spec
     budgets = ", ".join(
         f"{name}: budget {budget:g}, satisfiable {satisfiable:g}"

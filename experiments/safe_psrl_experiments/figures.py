@@ -3,7 +3,7 @@
 Colours are Okabe and Ito's, which colour-blind people can tell apart; each curve has a line style of its own as well.
 """
 
-import os
+import io
 import textwrap
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +20,7 @@ from matplotlib.ticker import EngFormatter
 
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_experiments.algorithms import algorithm_named
-from safe_psrl_experiments.records import RunRecord, per_constraint
-from safe_psrl_experiments.summary import common_episode
+from safe_psrl_experiments.results import RunRecord, common_episode, per_constraint, write_file
 
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442", "#999999")
 STYLES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)), (0, (2, 2)))
@@ -36,7 +35,6 @@ Curves = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # by label:
 
 def draw_figures(directory: Path, spec: CmdpSpec, records: list[RunRecord], caption: str) -> list[Path]:
     """Write both figures and return their paths."""
-    directory.mkdir(parents=True, exist_ok=True)
     panels = {
         "objective regret": _curves(records, ["objective_regret"]),
         "constraint regret": _curves(records, per_constraint(spec, "constraint_regret")),
@@ -44,11 +42,17 @@ def draw_figures(directory: Path, spec: CmdpSpec, records: list[RunRecord], capt
     paths = [directory / name for name in FIGURES]
     for path, kind in zip(paths, FIGURES.values(), strict=True):
         figure = regret_figure(kind, panels, caption)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")  # so that a reader never sees half of it
-        figure.savefig(draft, format="png", dpi=150, metadata={"Description": caption})
-        draft.replace(path)
+        save_figure(path, figure, caption)
         plt.close(figure)
     return paths
+
+
+def save_figure(path: Path, figure: Figure, caption: str) -> Path:
+    """Write a PNG that carries its caption also as metadata."""
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=150, metadata={"Description": caption})
+    write_file(path, image.getvalue())
+    return path
 
 
 def _curves(records: list[RunRecord], columns: list[str]) -> Curves:

@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import matplotlib as mpl
 import numpy as np
-from numpy.typing import NDArray
-
-mpl.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
+from safe_psrl_experiments.figures import save_figure
 from safe_psrl_testbed.media import MediaHistory
 
 WINDOW: Final = 40  # episodes of a moving mean
@@ -49,9 +47,7 @@ def draw_lte_cell(path: Path, histories: Mapping[str, MediaHistory], summary: di
         f"Stalls and cost: mean over UEs and {WINDOW} episodes."
     )
     figure.supxlabel(caption, fontsize=8.5, color="#444444")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png", dpi=120, metadata={"Description": caption})
-    return path
+    return save_figure(path, figure, caption)
 
 
 def moving_means(axis: Axes, series: Mapping[str, NDArray[np.float64]], window: int) -> None:

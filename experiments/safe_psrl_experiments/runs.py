@@ -1,4 +1,4 @@
-"""Running algorithms over seeds in parallel processes, with progress, and stopping early without losing what was done."""
+"""Running algorithms over seeds in parallel processes or on a Dask cluster; a run that is stopped early keeps its results."""
 
 import multiprocessing
 import queue
@@ -8,18 +8,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
+from safe_psrl.errors import SpecError
 from safe_psrl.planning.optimum import exact_optimum
 from safe_psrl.warm_up import warm_up
 from safe_psrl_experiments.algorithms import algorithm_named
 from safe_psrl_experiments.checkpoints import Checkpoint, Progress
-from safe_psrl_experiments.records import RunRecord, recorded_episodes, row_of
+from safe_psrl_experiments.results import RunRecord, recorded_episodes, row_of
 from safe_psrl_testbed import scenario_named
 
 SECONDS_PER_CHECKPOINT = 30.0
+CONNECT_SECONDS = 10
 SECONDS_PER_PIECE = 0.1  # how often a run reports and looks whether it should stop
 
 Report = Callable[[int], None]  # that many more episodes are done
@@ -89,6 +92,33 @@ def run_jobs(jobs: list[Job], processes: int, report: Report, checkpoints: Path 
                 futures = [pool.submit(_run_in_process, job) for job in jobs]
             _follow(futures, reports, report)
         return [record for future in futures if (record := future.result()) is not None]
+
+
+def run_on_cluster(jobs: list[Job], scheduler: str, report: Report) -> list[RunRecord]:
+    """The records of `jobs`, in their order. Progress comes with each finished run; Ctrl-C keeps those that are finished.
+
+    The workers need this package, and a specification file under the same path.
+    """
+    try:
+        distributed: Any = import_module("distributed")  # untyped
+    except ImportError:
+        raise SpecError("scheduler", scheduler, "needs Dask: pip install 'safe-psrl[cluster]'") from None
+    try:
+        client = distributed.Client(scheduler, timeout=CONNECT_SECONDS)
+    except (OSError, ValueError) as error:
+        raise SpecError("scheduler", scheduler, f"cannot be reached: {error}") from None
+    with client:
+        futures = client.map(_run_quietly, jobs, pure=False)
+        try:
+            for future in distributed.as_completed(futures):
+                report(future.result().episodes)
+        except KeyboardInterrupt:
+            client.cancel([future for future in futures if not future.done()])
+        return [future.result() for future in futures if future.status == "finished"]
+
+
+def _run_quietly(job: Job) -> RunRecord:
+    return run_job(job, lambda _: None, lambda: False)
 
 
 _stop: Event

@@ -1,7 +1,7 @@
-"""How hot kernels are compiled: one place for numba's flags.
+"""How kernels are compiled: one place for numba's flags.
 
-Compiled code runs without the interpreter's lock and is kept in numba's cache beside the source. numba knows no types that
-a checker could read, so the decorators promise what is true: the compiled function is called like the plain one.
+Compiled code releases the interpreter's lock and is cached beside the source. numba has no types that a checker could read, so
+the decorators keep the plain function's.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ def compiled(kernel: Kernel) -> Kernel:
 
 
 def compiled_sum(kernel: Kernel) -> Kernel:
-    """Compile a sum whose terms may be added in any order, so that it fills the vector units."""
+    """Compile with sums whose terms may be added in any order, so that they use the vector units."""
     return cast("Kernel", numba.njit(nogil=True, cache=True, fastmath={"reassoc"})(kernel))
 
 
 def inlined(kernel: Kernel) -> Kernel:
-    """Compile into each caller: for what is done for a single row, of which a call and its counted references cost most."""
+    """Compile into each caller: passing arrays to a function per row costs more than the row."""
     return cast("Kernel", numba.njit(nogil=True, inline="always")(kernel))

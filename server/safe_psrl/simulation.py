@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from safe_psrl.arrays import Counts, Floats, Mask, NextStates, Policy, Words
 from safe_psrl.compiled import compiled
 from safe_psrl.learner import AgentState, SafePsrl, blank_state
-from safe_psrl.methods.adaptive import begin_adaptive_episode
+from safe_psrl.methods.adaptive import begin_adaptive_episode, begin_adaptive_with_several
 from safe_psrl.methods.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
 from safe_psrl.planning.evaluation import dot, evaluate_policy, evaluate_randomised
 from safe_psrl.planning.optimum import checked_kernel, exact_optimum
@@ -143,35 +143,25 @@ class SimulatedRun:
         checked_integer("episodes", episodes, 0)
         if self.learner.options.is_adaptive and self.learner.spec.num_constraints > 1:
             for _ in range(episodes):
-                self._advance_by_learner()
-            return
-        run_episodes(
-            self.learner.problem,
-            self.world,
-            self._memory,
-            self._seen,
-            self.ledger,
-            self.draft,
-            self.learner.seed,
-            self._environment_seed,
-            self.episode + 1,
-            self.episode + episodes,
-        )
-        self.episode += episodes
+                self._advance_by_linear_programs()
+        else:
+            last = self.episode + episodes
+            known = (self.learner.problem, self.world, self._memory, self._seen, self.ledger, self.draft)
+            run_episodes(*known, self.learner.seed, self._environment_seed, self.episode + 1, last)
+            self.episode = last
 
-    def _advance_by_learner(self) -> None:
-        """One episode planned by the learner itself: several constraints need linear programs, which cannot be compiled."""
-        _, plan = self.learner.start_episode(self.state)
-        values = np.empty((1 + self.learner.spec.num_constraints, self.learner.spec.num_states))
-        assert plan.probabilities is not None  # noqa: S101  # an adaptive plan is randomised
-        evaluate_randomised(self.world.p, self.world.next_states, self.world.signals, plan.probabilities, values)
-        enter(self.ledger, self.learner.problem, values, self.world.best_reward)
-        self.draft.pessimism[:] = plan.pessimism
-        self.episode += 1
-        stream = stream_of(self._environment_seed, self.episode, ENVIRONMENT)
-        play_episode(stream, self.world, plan.policy, self._memory)
-        if self.learner.spec.learns_signals:
+    def _advance_by_linear_programs(self) -> None:
+        """One episode with several constraints, whose plans cannot be compiled."""
+        learner, world, k = self.learner, self.world, self.episode + 1
+        spec = learner.spec.with_signals(self._memory.estimates) if learner.spec.learns_signals else learner.spec
+        begin_adaptive_with_several(learner.problem, spec, self._seen.visits, learner.seed, k, self._seen.counts, self.draft)
+        values = np.empty_like(self.draft.values)
+        evaluate_randomised(world.p, world.next_states, world.signals, self.draft.probabilities, values)
+        enter(self.ledger, learner.problem, values, world.best_reward)
+        play_episode(stream_of(self._environment_seed, k, ENVIRONMENT), world, self.draft.policy, self._memory)
+        if spec.learns_signals:
             estimate(self._memory)
+        self.episode = k
 
 
 @compiled

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from safe_psrl_experiments.records import RunRecord, recorded_episodes
+from safe_psrl_experiments.results import RunRecord, recorded_episodes
 from safe_psrl_experiments.runs import Job, run_job
 
 

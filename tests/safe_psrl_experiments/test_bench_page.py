@@ -7,7 +7,7 @@ import pytest
 
 from safe_psrl_cli.main import main
 from safe_psrl_experiments.bench.measure import as_json, judged, judged_times
-from safe_psrl_experiments.bench.page import fill_page, fill_runs
+from safe_psrl_experiments.bench.page import fill_page
 
 PAGE = "# Speed\n\n<!-- bench serve begin -->\nold\n<!-- bench serve end -->\n\nafter\n"
 
@@ -26,31 +26,6 @@ def test_a_table_takes_the_place_of_the_one_before() -> None:
     assert page.startswith("# Speed\n")
     assert page.endswith("\n\nafter\n")
     assert fill_page(page, "serve", document) == page
-
-
-RUNS = PAGE + "\n<!-- bench serve runs begin -->\nold\n<!-- bench serve runs end -->\n"
-
-
-def test_runs_share_a_table_of_the_ratios_that_have_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order in which they are named; what was missed stands out. The table of one run stays what it is."""
-    page, files = tmp_path / "page.md", [tmp_path / f"serve-{number}.json" for number in (1, 2)]
-    page.write_text(RUNS, encoding="utf-8")
-    for file, value in zip(files, (3.0, 2.0), strict=True):
-        results = [judged("steps", value, 4.0, "echo", "1/s", (">=", 0.7)), judged("latency", 2.0, 4.0, "echo", "ms")]
-        file.write_text(json.dumps(as_json(results)), encoding="utf-8")
-    monkeypatch.setattr("sys.argv", ["safe-psrl", "bench", "page", str(page), *map(str, files)])
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert not left.value.code
-    text = page.read_text(encoding="utf-8")
-    assert text.startswith(PAGE)
-    assert "| run | steps (>= 0.7) |\n|---:|---:|\n| 1 | 0.75 |\n| 2 | **0.50** |\n<!-- bench serve runs end -->" in text
-
-
-def test_runs_of_other_figures_do_not_share_a_table() -> None:
-    one, other = (as_json([judged(name, 1.0, 1.0, "echo", "ms", ("<=", 2))]) for name in ("steps", "actions"))
-    with pytest.raises(ValueError, match="other figures"):
-        fill_runs(RUNS, "serve", [one, other])
 
 
 def test_a_page_without_a_place_is_left_alone(

@@ -16,7 +16,7 @@ from safe_psrl_experiments import runs
 from safe_psrl_experiments.algorithms import ALGORITHMS
 from safe_psrl_experiments.checkpoints import SEAL_BYTES
 from safe_psrl_experiments.experiment import Experiment, run_experiment
-from safe_psrl_experiments.records import RunRecord, recorded_episodes
+from safe_psrl_experiments.results import RunRecord, recorded_episodes
 from safe_psrl_experiments.runs import Job, Report, run_job
 
 COMMAND = Path(sys.executable).parent / "safe-psrl"

@@ -8,7 +8,7 @@ import pytest
 from distributed import LocalCluster
 
 from safe_psrl import SpecError
-from safe_psrl_experiments import cluster
+from safe_psrl_experiments import runs
 from safe_psrl_experiments.experiment import Experiment, run_experiment
 
 ALGORITHMS = ["safe-psrl", "safe-psrl-adaptive", "optcmdp"]
@@ -55,7 +55,7 @@ def test_a_cluster_can_be_used_again(scheduler: str, tmp_path: Path) -> None:
 
 def test_a_scheduler_that_cannot_be_reached_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A port that is closed, and no files."""
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(runs, "CONNECT_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(SpecError, match=rf"^scheduler = 'tcp://127.0.0.1:{port}': cannot be reached: .+$") as caught:
@@ -66,7 +66,7 @@ def test_a_scheduler_that_cannot_be_reached_is_one_line(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("address", ["nonsense://x", "127.0.0.1:notaport", ""])
 def test_an_address_that_is_none_is_one_line(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(runs, "CONNECT_SECONDS", 1)
     with pytest.raises(SpecError, match=r"^scheduler = ") as caught:
         run_experiment(Experiment("factored-toy", ["psrl"], 10, 1), tmp_path, 1, lambda _: None, address)
     assert "\n" not in str(caught.value)

@@ -9,9 +9,8 @@ import pytest
 
 from safe_psrl import SpecError
 from safe_psrl_experiments.experiment import Experiment, Outcome, run_experiment
-from safe_psrl_experiments.records import RunRecord, recorded_episodes
+from safe_psrl_experiments.results import RunRecord, recorded_episodes, summary_of, write_file
 from safe_psrl_experiments.runs import run_job
-from safe_psrl_experiments.summary import summary_of, write_file
 from safe_psrl_testbed import scenario_named
 
 HEADER = (

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
-from safe_psrl_experiments.experiment import Experiment, _caption
+from safe_psrl_experiments.experiment import Experiment, caption_of
 from safe_psrl_experiments.figures import COLOURS, FIGURES, STYLES, Curves, draw_figures, regret_figure
-from safe_psrl_experiments.records import RunRecord
+from safe_psrl_experiments.results import RunRecord, summary_of
 from safe_psrl_experiments.runs import run_job
-from safe_psrl_experiments.summary import summary_of
 from safe_psrl_testbed import scenario_named
 
 CAPTION = (
@@ -72,7 +72,8 @@ def test_the_axes_say_what_they_show_and_in_which_unit(figure: Figure) -> None:
 def test_no_text_is_clipped_or_covers_another(figure: Figure) -> None:
     caption = figure.get_supxlabel()
     assert caption
-    texts = [figure._supxlabel, *(t for axis in figure.axes for t in (axis.title, axis.xaxis.label, axis.yaxis.label))]
+    bottom = next(text for text in figure.findobj(Text) if text.get_text() == caption)
+    texts = [bottom, *(t for axis in figure.axes for t in (axis.title, axis.xaxis.label, axis.yaxis.label))]
     boxes = [text.get_window_extent() for text in texts]
     for box in boxes:
         assert box.x0 >= 0
@@ -109,7 +110,7 @@ def test_with_several_constraints_the_worst_is_drawn(tmp_path: Path, monkeypatch
 def test_both_images_are_written_whole(tmp_path: Path) -> None:
     experiment = Experiment("factored-toy", ["safe-psrl"], 300, 2)
     records = [run_job(job, lambda _: None, lambda: False) for job in experiment.jobs()]
-    caption = _caption(experiment, summary_of(experiment.spec, "factored-toy", 300, records))
+    caption = caption_of(experiment, summary_of(experiment.spec, "factored-toy", 300, records))
     paths = draw_figures(tmp_path, experiment.spec, records, caption)
     assert [path.name for path in paths] == ["cumulative_regret.png", "average_regret.png"]
     for path in paths:

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from safe_psrl import SafePsrl, SimulatedRun, SpecError, exact_optimum
-from safe_psrl_experiments.records import columns, recorded_episodes
+from safe_psrl_experiments.results import columns, recorded_episodes
 from safe_psrl_experiments.runs import Job, run_job
 from safe_psrl_testbed import scenario_named
 

@@ -1,1 +1,1 @@
-"""The systems that the paper compares with, one file each, on the library's planning. See each file for its provenance."""
+"""The systems that the paper compares with, on the library's planning. Each file names its sources."""

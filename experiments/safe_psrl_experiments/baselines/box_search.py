@@ -6,9 +6,8 @@ then searched as for a known kernel (`safe_psrl.planning.optimum`); the optimum 
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from safe_psrl.arrays import Floats, Policy
+from safe_psrl.arrays import Floats, Mask, Policy
 from safe_psrl.compiled import compiled
 from safe_psrl.planning.evaluation import dot
 from safe_psrl.planning.optimum import policy_from_occupancy
@@ -18,27 +17,14 @@ MAX_SEARCH_STEPS = 200
 
 
 @compiled
-def possible_states(low: Floats, high: Floats, ranked: NDArray[np.int64], sizes: NDArray[np.int64], free: Floats) -> None:
-    """Write the next states that the box [S, A, S] allows, of each pair, how many they are, and the mass above `low`."""
-    for s in range(high.shape[0]):
-        for a in range(high.shape[1]):
-            sizes[s, a], free[s, a] = 0, 1.0
-            for t in range(high.shape[2]):
-                if high[s, a, t] > 0.0:
-                    ranked[s, a, sizes[s, a]] = t
-                    sizes[s, a] += 1
-                    free[s, a] -= low[s, a, t]
-
-
-@compiled
-def plan_in_box(  # noqa: C901  # one nest of loops: numba counts references for arrays handed to functions
+def plan_in_box(
     low: Floats,
     high: Floats,
     reward: Floats,
     cost: Floats,
     reward_weight: float,
     multiplier: float,
-    available: NDArray[np.bool_],
+    available: Mask,
     policy: Policy,
     chosen: Floats,
     values: Floats,
@@ -48,50 +34,27 @@ def plan_in_box(  # noqa: C901  # one nest of loops: numba counts references for
     `reward` and `cost` are [S, A] and may exceed 1; `values` [2, S] are those of reward and cost under the chosen rows.
     """
     horizon, num_states = policy.shape
-    num_actions = available.shape[1]
-    objective, ahead = np.zeros(num_states), np.zeros(num_states)
-    values[:] = 0.0
+    objective, ahead, row = np.zeros(num_states), np.zeros(num_states), np.empty(num_states)
     values_next = np.zeros((2, num_states))
-    ranked, sizes = np.empty(low.shape, np.int64), np.empty((num_states, num_actions), np.int64)
-    free = np.empty((num_states, num_actions))
-    possible_states(low, high, ranked, sizes, free)
     for h in range(horizon - 1, -1, -1):
+        order = np.argsort(-ahead, kind="mergesort")
         for s in range(num_states):
-            best = -np.inf
-            for a in range(num_actions):
+            objective[s] = -np.inf
+            for a in range(available.shape[1]):
                 if available[s, a]:
-                    # By falling value, by insertion: from step to step the order hardly changes.
-                    for i in range(1, sizes[s, a]):
-                        t, place = ranked[s, a, i], i
-                        while place > 0:
-                            before = ranked[s, a, place - 1]
-                            if ahead[before] > ahead[t] or (ahead[before] == ahead[t] and before < t):
-                                break
-                            ranked[s, a, place] = before
-                            place -= 1
-                        ranked[s, a, place] = t
-                    q, rest = reward_weight * reward[s, a] - multiplier * cost[s, a], free[s, a]
-                    for i in range(sizes[s, a]):
-                        t = ranked[s, a, i]
+                    q, rest = reward_weight * reward[s, a] - multiplier * cost[s, a], 1.0
+                    for t in range(num_states):
+                        rest -= low[s, a, t]
+                    for t in order:
                         more = min(rest, high[s, a, t] - low[s, a, t])
-                        q += (low[s, a, t] + more) * ahead[t]
+                        row[t] = low[s, a, t] + more
+                        q += row[t] * ahead[t]
                         rest -= more
-                    if q > best:
-                        best = q
-                        policy[h, s] = a
-            objective[s] = best
-            a = policy[h, s]
-            total_reward, total_cost, rest = reward[s, a], cost[s, a], free[s, a]
-            for t in range(num_states):
-                chosen[h, s, t] = 0.0
-            for i in range(sizes[s, a]):
-                t = ranked[s, a, i]
-                more = min(rest, high[s, a, t] - low[s, a, t])
-                chosen[h, s, t] = low[s, a, t] + more
-                total_reward += chosen[h, s, t] * values_next[0, t]
-                total_cost += chosen[h, s, t] * values_next[1, t]
-                rest -= more
-            values[0, s], values[1, s] = total_reward, total_cost
+                    if q > objective[s]:
+                        objective[s], policy[h, s] = q, a
+                        chosen[h, s] = row
+            values[0, s] = reward[s, policy[h, s]] + dot(chosen[h, s], values_next[0])
+            values[1, s] = cost[s, policy[h, s]] + dot(chosen[h, s], values_next[1])
         ahead[:] = objective
         values_next[:] = values
 
@@ -116,7 +79,7 @@ def solve_in_box(
     high: Floats,
     reward: Floats,
     cost: Floats,
-    available: NDArray[np.bool_],
+    available: Mask,
     initial: Floats,
     budget: float,
     probabilities: Floats,

@@ -1,6 +1,13 @@
-"""The part that DOPE and OptCMDP share: the box around the empirical kernel, and a run that plans in it.
+"""DOPE and OptCMDP: optimism about the kernel, planned in a box around the empirical one.
 
-Both are told the true support of the kernel. Widths are Bernstein's; the log term knows the number of episodes to come.
+DOPE (Bura, HasanzadeZonuzy, Kalathil, Shakkottai and Chamberland 2022): the paper's algorithm with the constants of its
+published code. Optimistic about kernel and reward, pessimistic about the cost; begins with a safe policy for K0 episodes,
+and returns to it where its program is infeasible. Told beyond the data: the true support, a safe policy, and the number of
+episodes to come.
+
+OptCMDP (Efroni, Mannor and Pirotta 2020): the paper's algorithm with the widths and the program of DOPE's published code,
+its signals as they are. Where the program is infeasible, it plays the least cost in the box. Told beyond the data: the true
+support, and the number of episodes to come.
 """
 
 import math
@@ -11,14 +18,14 @@ from numpy.typing import NDArray
 
 from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
+from safe_psrl.errors import SpecError
 from safe_psrl.methods.episode import Problem
 from safe_psrl.planning.evaluation import evaluate_randomised
 from safe_psrl.posterior.streams import ENVIRONMENT, stream_of
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, World, enter
 from safe_psrl_experiments.baselines.box_search import solve_in_box
-from safe_psrl_experiments.baselines.confidence import Counts, bernstein_width, no_counts, record_path
-from safe_psrl_experiments.baselines.playing import BaselineRun, play_randomised, require_stationary
+from safe_psrl_experiments.baselines.playing import BaselineRun, Counts, no_counts, play_randomised, record_path, safe_policy
 
 DELTA = 0.01
 
@@ -49,7 +56,8 @@ class OptimisticRun(BaselineRun):
 
     def __init__(self, name: str, spec: CmdpSpec, transitions: Floats, seed: int, manner: Manner) -> None:
         super().__init__(name, spec, transitions, seed)
-        require_stationary(name, spec)
+        if not spec.stationary or spec.signals.shape[1] > 1:
+            raise SpecError("algorithm", name, "is defined for one kernel, reward and cost for all steps only")
         pair = (spec.num_states, spec.num_actions)
         self.counts = no_counts(spec, per_step=False)
         self._manner = manner
@@ -66,9 +74,44 @@ class OptimisticRun(BaselineRun):
         run(self.problem, self.world, self.counts, self.box, self._manner, self.ledger, self.seed, *span)
 
 
+class DopeRun(OptimisticRun):
+    def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int, episodes: int) -> None:
+        slack = float(spec.cost_budgets[0] - spec.satisfiable_costs[0])
+        manner = Manner(
+            log_term=log_term(spec, episodes),
+            reward_bonus=spec.horizon**2 / slack,
+            cost_bonus=float(spec.horizon),
+            safe_until=spec.num_states**2 * spec.num_actions * spec.horizon**3 / slack**2,
+            safe_policy=safe_policy(spec, transitions),
+            safe_if_infeasible=True,
+        )
+        super().__init__("dope", spec, transitions, seed, manner)
+
+
+class OptCmdpRun(OptimisticRun):
+    def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int, episodes: int) -> None:
+        manner = Manner(
+            log_term=log_term(spec, episodes),
+            reward_bonus=0.0,
+            cost_bonus=0.0,
+            safe_until=-1.0,
+            safe_policy=safe_policy(spec, transitions),
+            safe_if_infeasible=False,
+        )
+        super().__init__("optcmdp", spec, transitions, seed, manner)
+
+
 def log_term(spec: CmdpSpec, episodes: int) -> float:
     """L = log(6 S^2 H K / delta)."""
     return math.log(6.0 * spec.num_states**2 * spec.horizon * episodes / DELTA)
+
+
+@compiled
+def bernstein_width(mean: float, visits: int, log_term: float) -> float:
+    """min(1, 2 sqrt(L phat (1 - phat) / n) + 14 L / (3 n)); 1 if unvisited (Bura et al. 2022; Efroni et al. 2020)."""
+    if visits == 0:
+        return 1.0
+    return min(1.0, 2.0 * math.sqrt(log_term * mean * (1.0 - mean) / visits) + 14.0 * log_term / (3.0 * visits))
 
 
 @compiled

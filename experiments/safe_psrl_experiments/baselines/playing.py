@@ -1,4 +1,8 @@
-"""What every compared system shares: the true world, the books, the environment's randomness, and the safe policy."""
+"""What the compared systems share: the world, the ledger, the environment's randomness, counts, and the safe policy.
+
+Also the safe baseline itself: the true optimum at budget c0 in every episode, which DOPE and OptPess-LP are given to begin with
+(Bura et al. 2022; Liu et al. 2021). It learns nothing.
+"""
 
 from typing import Any, NamedTuple
 
@@ -9,11 +13,37 @@ from safe_psrl.arrays import Floats, Words
 from safe_psrl.compiled import compiled
 from safe_psrl.errors import SpecError
 from safe_psrl.methods.episode import Problem, problem_of
+from safe_psrl.planning.evaluation import evaluate_randomised
 from safe_psrl.planning.optimum import exact_optimum
 from safe_psrl.posterior.streams import uniform
 from safe_psrl.problem.options import SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec
-from safe_psrl.simulation import Ledger, World, empty_ledger, pick, world_of
+from safe_psrl.simulation import Ledger, World, empty_ledger, enter, pick, world_of
+
+
+class Counts(NamedTuple):
+    """`mean` is the empirical row of a pair; even over all states until it is visited."""
+
+    transitions: NDArray[np.int64]  # [L, S, A, S]
+    visits: NDArray[np.int64]  # [L, S, A]
+    mean: Floats  # [L, S, A, S]
+
+
+def no_counts(spec: CmdpSpec, *, per_step: bool) -> Counts:
+    shape = (spec.horizon if per_step else 1, spec.num_states, spec.num_actions, spec.num_states)
+    return Counts(np.zeros(shape, np.int64), np.zeros(shape[:3], np.int64), np.full(shape, 1.0 / spec.num_states))
+
+
+@compiled
+def record_path(counts: Counts, states: NDArray[np.int64], actions: NDArray[np.int64]) -> None:
+    """Add an episode's transitions; `states` has one more entry than `actions`."""
+    for h in range(actions.size):
+        step = h if counts.visits.shape[0] > 1 else 0
+        s, a = states[h], actions[h]
+        counts.transitions[step, s, a, states[h + 1]] += 1
+        counts.visits[step, s, a] += 1
+        for t in range(counts.mean.shape[3]):
+            counts.mean[step, s, a, t] = counts.transitions[step, s, a, t] / counts.visits[step, s, a]
 
 
 class BaselineRun:
@@ -61,11 +91,6 @@ def safe_policy(spec: CmdpSpec, transitions: Floats) -> Floats:
     return exact_optimum(spec, transitions, spec.satisfiable_costs).policy
 
 
-def require_stationary(name: str, spec: CmdpSpec) -> None:
-    if not spec.stationary or spec.signals.shape[1] > 1:
-        raise SpecError("algorithm", name, "is defined for one kernel, reward and cost for all steps only")
-
-
 @compiled
 def play_randomised(
     stream: Words, world: World, probabilities: Floats, states: NDArray[np.int64], actions: NDArray[np.int64]
@@ -84,3 +109,17 @@ def play_randomised(
         actions[h] = last
         step_p = h if world.p.shape[0] > 1 else 0
         states[h + 1] = pick(world.cumulative_p[step_p, s, last], uniform(stream))
+
+
+class SafeBaselineRun(BaselineRun):
+    def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int, _episodes: int = 0) -> None:
+        super().__init__("safe-baseline", spec, transitions, seed)
+        self._values = np.empty((2, spec.num_states))
+        evaluate_randomised(
+            self.world.p, self.world.next_states, self.world.signals, safe_policy(spec, transitions), self._values
+        )
+
+    def advance(self, episodes: int) -> None:
+        first, last = self.next_span(episodes)
+        for _ in range(first, last + 1):
+            enter(self.ledger, self.problem, self._values, self.world.best_reward)

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from safe_psrl_experiments.bench.growth import BEGIN, HORIZON, LAST_JUDGED, MOST_SECONDS, NUM_ACTIONS, START, WIDTH
 from safe_psrl_experiments.bench.measure import Result
+from safe_psrl_experiments.bench.plan import BEGIN, HORIZON, LAST_JUDGED, MOST_RATIO, MOST_SECONDS, NUM_ACTIONS, START, WIDTH
 
 BLUE: Final = "#0072B2"
 LIGHT_BLUE: Final = "#56B4E9"
@@ -51,7 +51,7 @@ def _draw_limit(axis: Axes, series: Series) -> None:
     """The bare work, and above it, as far as it is judged, what it may take."""
     states, limits = [place for place, _ in series], [result.limit / 1e6 for _, result in series]
     judged = [place for place in states if place <= LAST_JUDGED]
-    most = [1.5 * limit for limit in limits[: len(judged)]]
+    most = [MOST_RATIO * limit for limit in limits[: len(judged)]]
     axis.fill_between(
         judged,
         limits[: len(judged)],
@@ -59,7 +59,7 @@ def _draw_limit(axis: Axes, series: Series) -> None:
         color=GREY,
         alpha=0.25,
         linewidth=0,
-        label="at most 1.5 times bare draws and products",
+        label=f"at most {MOST_RATIO:g} times bare draws and products",
     )
     axis.plot(states, limits, color=GREY, linestyle="--", label="bare gamma draws and BLAS products")
 

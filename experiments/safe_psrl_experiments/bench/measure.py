@@ -1,12 +1,15 @@
 """Timing several things in turn, so that a noisy machine is noisy for all of them."""
 
+import datetime as dt
+import os
+import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
 from statistics import median
 from typing import Any, Literal
-
-from safe_psrl_experiments.bench.page import machine
 
 
 @dataclass(frozen=True)
@@ -67,3 +70,20 @@ def interleaved_times(
 
 def as_json(results: list[Result]) -> dict[str, Any]:
     return {"machine": machine(), "results": [asdict(result) for result in results]}
+
+
+def machine() -> str:
+    """Where and with what something was measured."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    parts = ", ".join(f"{name} {version(name)}" for name in ("grpcio", "protobuf", "numpy", "numba"))
+    return (
+        f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, {platform.system()} {platform.release()}, {_processor()}, {os.cpu_count()} cores "
+        f"(load average {os.getloadavg()[0]:.1f} at the end), {memory:.0f} GB, Python {platform.python_version()}, {parts}"
+    )
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 
-from safe_psrl.compiled import compiled
 from safe_psrl.methods.schedule import dual_scale_at, pessimism_at
 from safe_psrl.problem.options import PESSIMISM_PRESETS
 from safe_psrl.problem.spec import CmdpSpec
@@ -63,20 +62,12 @@ def pessimism_sum(spec: CmdpSpec, last: float, *, below: bool = False) -> float:
     2 sqrt(k log(kSAH)) is the integral of (log(kSAH) + 1) / sqrt(k log(kSAH)).
     """
     exact = int(min(last, EXACT_TERMS))
-    total = _exact_sum(exact, spec.num_states, spec.num_actions, spec.horizon)
+    total = sum(_pessimism(spec, k) for k in range(1, exact + 1))
     if last > exact:
         sah = spec.num_states * spec.num_actions * spec.horizon
         scale = 2.0 * THEOREM * spec.horizon**1.5 * spec.num_states * math.sqrt(spec.num_actions)
         first = exact + below
         total += scale * (math.sqrt((last + below) * math.log((last + below) * sah)) - math.sqrt(first * math.log(first * sah)))
-    return total
-
-
-@compiled
-def _exact_sum(last: int, num_states: int, num_actions: int, horizon: int) -> float:
-    total = 0.0
-    for k in range(1, last + 1):
-        total += pessimism_at(k, num_states, num_actions, horizon, THEOREM)
     return total
 
 

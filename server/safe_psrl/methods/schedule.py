@@ -12,15 +12,8 @@ def pessimism_at(k: int, num_states: int, num_actions: int, horizon: int, k_epsi
     The formula divides by log 1 = 0 where k = S = A = H = 1; that one logarithm is taken as log 2.
     """
     log_ksah = math.log(max(2.0, float(k) * num_states * num_actions * horizon))
-    return (
-        k_epsilon
-        * horizon
-        * math.sqrt(horizon)
-        * num_states
-        * math.sqrt(num_actions)
-        * (log_ksah + 1.0)
-        / math.sqrt(k * log_ksah)
-    )
+    scale = k_epsilon * horizon * math.sqrt(horizon) * num_states * math.sqrt(num_actions)
+    return scale * (log_ksah + 1.0) / math.sqrt(k * log_ksah)
 
 
 @compiled

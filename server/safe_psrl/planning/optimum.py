@@ -39,7 +39,11 @@ def exact_optimum(spec: CmdpSpec, transitions: ArrayLike, cost_budgets: ArrayLik
     p = checked_kernel(spec, transitions)
     budgets = spec.cost_budgets if cost_budgets is None else checked_budgets(spec, cost_budgets)
     if spec.num_constraints == 1:
-        policy = _mixture(spec, p, float(budgets[0]))
+        policy = np.empty((spec.horizon, spec.num_states, spec.num_actions))
+        known = (p, spec.next_states, spec.signals, spec.available_actions, spec.initial_distribution)
+        feasible, least_cost = solve_cmdp(*known, float(budgets[0]), policy)
+        if not feasible:
+            raise InfeasibleError(budgets, np.array([least_cost]), least_cost - float(budgets[0]))
     else:
         from safe_psrl.planning.linear_program import optimal_occupancy  # noqa: PLC0415  # scipy's optimisers load slowly
 
@@ -76,15 +80,6 @@ def checked_budgets(spec: CmdpSpec, budgets: ArrayLike) -> Floats:
     if spec.num_constraints == 1:
         shapes["a number"] = ()
     return checked_table("cost_budgets", budgets, shapes).reshape(-1)
-
-
-def _mixture(spec: CmdpSpec, p: Floats, budget: float) -> Floats:
-    policy = np.empty((spec.horizon, spec.num_states, spec.num_actions))
-    known = (p, spec.next_states, spec.signals, spec.available_actions, spec.initial_distribution)
-    feasible, least_cost = solve_cmdp(*known, budget, policy)
-    if not feasible:
-        raise InfeasibleError(np.array([budget]), np.array([least_cost]), least_cost - budget)
-    return policy
 
 
 @compiled

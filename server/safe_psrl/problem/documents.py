@@ -4,6 +4,7 @@ import json
 import math
 import tomllib
 from difflib import get_close_matches
+from inspect import signature
 from typing import Any, Final
 
 import numpy as np
@@ -15,25 +16,9 @@ from safe_psrl.problem.options import SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl.problem.support import written
 
-SPEC_FIELDS: Final = (
-    "num_states",
-    "num_actions",
-    "horizon",
-    "stationary",
-    "initial_state",
-    "initial_distribution",
-    "reward",
-    "reward_learned",
-    "constraints",
-    "available_actions",
-    "support",
-    "next_states",
-    "dirichlet_prior",
-)
-CONSTRAINT_FIELDS: Final = ("name", "cost", "cost_budget", "satisfiable_cost", "learned")
-OPTION_FIELDS: Final = ("method", "pessimism_coefficient", "cap_pessimism", "confidence", "max_kernel_draws")
-NOT_ADAPTIVE: Final = ("pessimism_coefficient", "cap_pessimism")
-ADAPTIVE_ONLY: Final = ("confidence",)
+SPEC_FIELDS: Final = tuple(signature(CmdpSpec).parameters)
+CONSTRAINT_FIELDS: Final = tuple(signature(Constraint).parameters)
+OPTION_FIELDS: Final = tuple(signature(SafePsrlOptions).parameters)
 
 
 def parse_document(text: str, kind: str) -> dict[str, Any]:
@@ -107,7 +92,7 @@ def options_from_document(document: dict[str, Any]) -> SafePsrlOptions:
 
 def options_to_document(options: SafePsrlOptions) -> dict[str, Any]:
     """Every option that its method has."""
-    foreign = NOT_ADAPTIVE if options.is_adaptive else ADAPTIVE_ONLY
+    foreign = ("pessimism_coefficient", "cap_pessimism") if options.is_adaptive else ("confidence",)
     return {field: getattr(options, field) for field in OPTION_FIELDS if field not in foreign}
 
 

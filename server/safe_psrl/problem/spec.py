@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from safe_psrl.arrays import NextStates
+from safe_psrl.arrays import Floats, Mask, NextStates
 from safe_psrl.errors import SpecError
 from safe_psrl.problem.checks import (
     checked_flag,
@@ -60,14 +60,14 @@ class CmdpSpec:
     num_states: int
     num_actions: int
     horizon: int
-    initial_distribution: NDArray[np.float64]  # [S]
-    signals: NDArray[np.float64]  # [1+M, 1|H, S, A]
-    learned_signals: NDArray[np.bool_]  # [1+M]
+    initial_distribution: Floats  # [S]
+    signals: Floats  # [1+M, 1|H, S, A]
+    learned_signals: Mask  # [1+M]
     constraint_names: tuple[str, ...]
-    cost_budgets: NDArray[np.float64]  # [M], tau
-    satisfiable_costs: NDArray[np.float64]  # [M], c0
-    available_actions: NDArray[np.bool_]  # [S, A]
-    dirichlet_prior: NDArray[np.float64]  # [1|H, S, A, W]
+    cost_budgets: Floats  # [M], tau
+    satisfiable_costs: Floats  # [M], c0
+    available_actions: Mask  # [S, A]
+    dirichlet_prior: Floats  # [1|H, S, A, W]
     next_states: NextStates  # [0|1|H, S, A, W]
     stationary: bool
 
@@ -111,15 +111,18 @@ class CmdpSpec:
         if size["num_states"] * size["num_actions"] * per_pair > MAX_TABLE_ENTRIES:
             greatest = max(size, key=size.__getitem__)
             raise SpecError(greatest, size[greatest], f"needs tables of more than {MAX_TABLE_ENTRIES} entries")
-        for name, value in size.items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "stationary", stationary)
-        object.__setattr__(self, "initial_distribution", self._checked_start(initial_state, initial_distribution))
-        object.__setattr__(self, "available_actions", self._checked_actions(available_actions))
+        self._set(**size, stationary=stationary)
+        self._set(initial_distribution=self._checked_start(initial_state, initial_distribution))
+        self._set(available_actions=self._checked_actions(available_actions))
         places, possible = self._checked_support(support, next_states)
-        object.__setattr__(self, "next_states", places)
-        object.__setattr__(self, "dirichlet_prior", self._checked_prior(dirichlet_prior, possible))
+        self._set(next_states=places)
+        self._set(dirichlet_prior=self._checked_prior(dirichlet_prior, possible))
         self._set_signals(reward, checked_flag("reward_learned", reward_learned), constraints)
+
+    def _set(self, **fields: object) -> None:
+        """Set fields of this frozen class, while it is made."""
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     @property
     def num_constraints(self) -> int:
@@ -131,7 +134,7 @@ class CmdpSpec:
         return bool(self.learned_signals.any())
 
     @property
-    def support(self) -> NDArray[np.bool_]:
+    def support(self) -> Mask:
         """[1|H, S, A, W]: the next states that the prior holds possible."""
         return self.dirichlet_prior > 0
 
@@ -157,7 +160,7 @@ class CmdpSpec:
         object.__setattr__(changed, "signals", frozen(table, np.float64))
         return changed
 
-    def _checked_start(self, state: int | None, distribution: ArrayLike | None) -> NDArray[np.float64]:
+    def _checked_start(self, state: int | None, distribution: ArrayLike | None) -> Floats:
         if distribution is None:
             place = checked_integer("initial_state", 0 if state is None else state, 0, self.num_states - 1)
             return frozen(np.arange(self.num_states) == place, np.float64)
@@ -171,7 +174,7 @@ class CmdpSpec:
         # What is normalised already stays as it is: dividing again would change last bits on every way through a document.
         return frozen(table if abs(total - 1) < ROUNDING else table / total, np.float64)
 
-    def _checked_actions(self, mask: ArrayLike | None) -> NDArray[np.bool_]:
+    def _checked_actions(self, mask: ArrayLike | None) -> Mask:
         shape = (self.num_states, self.num_actions)
         table = np.ones(shape, np.bool_) if mask is None else mask
         checked = checked_mask("available_actions", table, {"[num_states, num_actions]": shape})
@@ -179,9 +182,7 @@ class CmdpSpec:
         refuse_where("available_actions", ~idle, idle, "has no available action")
         return frozen(checked, np.bool_)
 
-    def _checked_support(
-        self, support: ArrayLike | None, next_states: ArrayLike | None
-    ) -> tuple[NextStates, NDArray[np.bool_]]:
+    def _checked_support(self, support: ArrayLike | None, next_states: ArrayLike | None) -> tuple[NextStates, Mask]:
         """`next_states` as they are kept, and a mask [S, A, W] or [H, S, A, W]."""
         pair = (self.num_states, self.num_actions)
         if next_states is None:
@@ -205,7 +206,7 @@ class CmdpSpec:
             shapes[f"[horizon, num_states, num_actions, {width_name}]"] = (self.horizon, *pair)
         return shapes
 
-    def _checked_prior(self, prior: ArrayLike, possible: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def _checked_prior(self, prior: ArrayLike, possible: Mask) -> Floats:
         row = possible.shape[-3:]
         steps = 1 if self.stationary else self.horizon
         if isinstance(prior, str) or not hasattr(prior, "__len__"):
@@ -240,13 +241,15 @@ class CmdpSpec:
         pair = (self.num_states, self.num_actions)
         learned = [reward_learned] + [checked_flag(f"constraints[{i}].learned", c.learned) for i, c in enumerate(constraints)]
         limits = [self._checked_budget(i, c) for i, c in enumerate(constraints)]
-        object.__setattr__(self, "constraint_names", tuple(names))
-        object.__setattr__(self, "signals", frozen(np.array([np.broadcast_to(t, (steps, *pair)) for t in tables]), np.float64))
-        object.__setattr__(self, "learned_signals", frozen(np.array(learned), np.bool_))
-        object.__setattr__(self, "cost_budgets", frozen(np.array([tau for tau, _ in limits]), np.float64))
-        object.__setattr__(self, "satisfiable_costs", frozen(np.array([c0 for _, c0 in limits]), np.float64))
+        self._set(
+            constraint_names=tuple(names),
+            signals=frozen(np.array([np.broadcast_to(t, (steps, *pair)) for t in tables]), np.float64),
+            learned_signals=frozen(np.array(learned), np.bool_),
+            cost_budgets=frozen(np.array([tau for tau, _ in limits]), np.float64),
+            satisfiable_costs=frozen(np.array([c0 for _, c0 in limits]), np.float64),
+        )
 
-    def _checked_signal(self, field: str, value: ArrayLike) -> NDArray[np.float64]:
+    def _checked_signal(self, field: str, value: ArrayLike) -> Floats:
         pair = (self.num_states, self.num_actions)
         shapes = {"[num_states, num_actions]": pair, "[horizon, num_states, num_actions]": (self.horizon, *pair)}
         table = checked_table(field, value, shapes)

@@ -8,9 +8,7 @@ from scipy.optimize import linprog
 
 from safe_psrl import exact_optimum, preset
 from safe_psrl_experiments.baselines.box_search import plan_in_box, solve_in_box
-from safe_psrl_experiments.baselines.dope import DopeRun
-from safe_psrl_experiments.baselines.optcmdp import OptCmdpRun
-from safe_psrl_experiments.baselines.optimistic import OptimisticRun
+from safe_psrl_experiments.baselines.optimistic import DopeRun, OptCmdpRun, OptimisticRun
 from safe_psrl_experiments.bench.extended_lp import solve_extended_lp
 from safe_psrl_testbed import scenario_named
 from safe_psrl_testbed.kernels import KERNELS

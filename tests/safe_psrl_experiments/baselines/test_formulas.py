@@ -10,13 +10,9 @@ from safe_psrl import CmdpSpec, Constraint, InfeasibleError, SpecError, exact_op
 from safe_psrl.planning.optimum import solve_cmdp
 from safe_psrl_experiments.algorithms import ALGORITHMS, Run
 from safe_psrl_experiments.baselines.box_search import solve_in_box
-from safe_psrl_experiments.baselines.cmdp_psrl import CmdpPsrlRun
-from safe_psrl_experiments.baselines.dope import DopeRun
-from safe_psrl_experiments.baselines.optcmdp import OptCmdpRun
-from safe_psrl_experiments.baselines.optimistic import OptimisticRun
-from safe_psrl_experiments.baselines.optpess_lp import OptPessLpRun
-from safe_psrl_experiments.baselines.optpess_primaldual import OptPessPrimalDualRun
-from safe_psrl_experiments.baselines.psrl import PsrlRun
+from safe_psrl_experiments.baselines.optimistic import DopeRun, OptCmdpRun, OptimisticRun
+from safe_psrl_experiments.baselines.optpess import OptPessLpRun, OptPessPrimalDualRun
+from safe_psrl_experiments.baselines.posterior_sampling import CmdpPsrlRun, PsrlRun
 from safe_psrl_experiments.plain import PlainRun, Stream, policy_value, sampled_kernel
 from safe_psrl_testbed import Scenario, scenario_named
 
