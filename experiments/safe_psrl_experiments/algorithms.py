@@ -27,7 +27,7 @@ Parameters = dict[str, Any]
 
 
 class Run(Protocol):
-    """A learner playing in a simulated world, with its books."""
+    """A learner in a simulated world, with its ledger."""
 
     episode: int
     ledger: Ledger
@@ -101,7 +101,7 @@ OPTPESS_LP: Final = "Liu et al. 2021: optimistic reward, pessimistic cost, linea
 OPTPESS_PRIMALDUAL: Final = "Liu et al. 2021: optimistic signals with a pessimistic dual variable"
 CMDP_PSRL: Final = "Agarwal et al. 2022, adapted to episodes: posterior sampling without pessimism"
 PSRL: Final = "Osband et al. 2013: posterior sampling without a constraint"
-SAFE_BASELINE: Final = "the optimum at the satisfiable cost, for ever: learns nothing"
+SAFE_BASELINE: Final = "the optimum at the satisfiable cost in every episode: learns nothing"
 ALGORITHMS: Final = {
     algorithm.name: algorithm
     for algorithm in (

@@ -1,6 +1,6 @@
 """Figures like the paper's: cumulative (Fig. 1) and average (Fig. 2) regret, objective and constraint side by side.
 
-Colours are Okabe and Ito's, which colour-blind people can tell apart; each curve has a line style of its own as well.
+Colours are Okabe and Ito's, which colour-blind people can distinguish; each curve also has its own line style.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""The LTE cell as a figure: stalls and cost against the budget, the constraint regret, buffers, and the kernel that was met."""
+"""The LTE cell as a figure: stalls and cost against the budget, the constraint regret, buffers, and the observed kernel."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -88,7 +88,7 @@ def summary_of(
 ) -> dict[str, Any]:
     """The end of each run. If runs were cut short, all are compared at the last episode that every one of them recorded.
 
-    `num_jobs` runs were asked for; fewer records mean that some never began.
+    `num_jobs` runs were requested; fewer records mean that some never started.
     """
     last = common_episode(records)
     algorithms: dict[str, Any] = {}

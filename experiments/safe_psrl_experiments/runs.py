@@ -75,7 +75,7 @@ def run_job(job: Job, report: Report, should_stop: Callable[[], bool], checkpoin
         checkpoint.save(run, done)
     rows = done.rows
     if run.episode and (not rows or run.episode > rows[-1]["episode"]):
-        rows = [*rows, row_of(scenario.spec, run)]  # of a run cut short; not kept, for it goes on in a rhythm of its own
+        rows = [*rows, row_of(scenario.spec, run)]  # where it was interrupted: not kept in the checkpoint
     finished = run.episode == job.episodes
     return RunRecord(job.algorithm, job.seed, rows, done.seconds, optimum.reward, optimum.costs.tolist(), finished)
 
@@ -87,8 +87,8 @@ def run_jobs(jobs: list[Job], processes: int, report: Report, checkpoints: Path 
     with ProcessPoolExecutor(
         min(processes, len(jobs)), mp_context=context, initializer=_prepare, initargs=(stop, reports, checkpoints)
     ) as pool:
-        with _stopping_gently(stop):
-            with _deaf_to_ctrl_c():
+        with _interrupt_stops(stop):
+            with _blocked_interrupt():
                 futures = [pool.submit(_run_in_process, job) for job in jobs]
             _follow(futures, reports, report)
         return [record for future in futures if (record := future.result()) is not None]
@@ -150,11 +150,8 @@ def _follow(futures: list[Future[RunRecord | None]], reports: "multiprocessing.Q
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes started inside never see a Ctrl-C, which is for the parent to handle, not even while they start up.
-
-    They inherit the signal as blocked. Here, one that arrives meanwhile is delivered at the end.
-    """
+def _blocked_interrupt() -> Iterator[None]:
+    """Processes started inside inherit SIGINT as blocked: the parent alone handles Ctrl-C. It is delivered here at the end."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -163,14 +160,14 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def _stopping_gently(stop: Event) -> Iterator[None]:
-    """While inside, the first Ctrl-C asks the runs to end; a second one is as usual."""
+def _interrupt_stops(stop: Event) -> Iterator[None]:
+    """Inside, the first Ctrl-C stops the runs; a second one raises KeyboardInterrupt."""
 
-    def ask(_signal: int, _frame: object) -> None:
+    def stop_runs(_signal: int, _frame: object) -> None:
         stop.set()
         signal.signal(signal.SIGINT, previous)
 
-    previous = signal.signal(signal.SIGINT, ask)
+    previous = signal.signal(signal.SIGINT, stop_runs)
     try:
         yield
     finally:

@@ -1,9 +1,9 @@
 """What can go wrong, as one tree.
 
 SafePsrlError
-├── SpecError         a specification or option breaks its contract; says which field, where, and the value
-├── TransitionError   an observation does not fit the specification
-└── InfeasibleError   no policy keeps the budget; says what is the least that can be reached
+├── SpecError         an invalid specification or option; names the field, its place and the value
+├── TransitionError   an observation that the specification rules out
+└── InfeasibleError   no policy satisfies the budget; has the least achievable cost
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 class SafePsrlError(ValueError):
-    """Base of every error that this library raises on purpose."""
+    """Base of this library's errors."""
 
 
 class SpecError(SafePsrlError):

@@ -23,7 +23,7 @@ from safe_psrl.problem.spec import CmdpSpec
 
 
 class Transition(NamedTuple):
-    """One observed step. Reward and costs matter only where the specification says that they are learned."""
+    """One observed step. Reward and costs matter only where they are learned."""
 
     step: int  # from 0
     state: int

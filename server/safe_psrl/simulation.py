@@ -22,7 +22,7 @@ from safe_psrl.problem.spec import CmdpSpec
 
 
 class World(NamedTuple):
-    """The truth that a run is played on and judged by."""
+    """The true kernel and signals of a run."""
 
     p: Floats  # [1|H, S, A, W]
     next_states: NextStates  # [0|1|H, S, A, W]
@@ -39,7 +39,7 @@ class Ledger(NamedTuple):
 
     objective_regret: Floats  # [1]
     constraint_regret: Floats  # [M]
-    constraint_regret_max: Floats  # [M], the greatest that it ever was, not below 0
+    constraint_regret_max: Floats  # [M], its running maximum, at least 0
     violating_episodes: Counts  # [1], episodes whose true expected cost exceeded a budget
 
 
@@ -76,14 +76,8 @@ def empty_ledger(spec: CmdpSpec) -> Ledger:
 def fresh_memory(spec: CmdpSpec) -> Memory:
     """Of a learner that has seen nothing."""
     state = blank_state(spec)
-    return Memory(
-        dual=state.dual_variables.copy(),
-        counts=state.transition_counts.copy(),
-        sums=state.signal_sums.copy(),
-        visits=state.visits.copy(),
-        estimates=spec.signals.copy(),
-        learned=spec.learned_signals,
-    )
+    dual, counts = state.dual_variables.copy(), state.transition_counts.copy()
+    return Memory(dual, counts, state.signal_sums.copy(), state.visits.copy(), spec.signals.copy(), spec.learned_signals)
 
 
 class SimulatedRun:
@@ -250,10 +244,10 @@ def pick(cumulative: Floats, share: float) -> int:
 @compiled
 def estimate(memory: Memory) -> None:
     """Write the mean of each learned signal where it was visited."""
+    visits = memory.visits.ravel()
     for n in range(memory.learned.size):
         if memory.learned[n]:
-            for h in range(memory.visits.shape[0]):
-                for s in range(memory.visits.shape[1]):
-                    for a in range(memory.visits.shape[2]):
-                        if memory.visits[h, s, a] > 0:
-                            memory.estimates[n, h, s, a] = memory.sums[n, h, s, a] / memory.visits[h, s, a]
+            sums, estimates = memory.sums[n].ravel(), memory.estimates[n].ravel()  # views
+            for i in range(visits.size):
+                if visits[i] > 0:
+                    estimates[i] = sums[i] / visits[i]

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from safe_psrl import CmdpSpec, Constraint, preset
+from safe_psrl.problem.documents import spec_from_document, spec_to_document
 from safe_psrl_testbed.kernels import KERNELS
 
 Floats = NDArray[np.float64]
@@ -74,29 +75,11 @@ def listed_case(case: Case) -> Case:
     places = np.argsort(~support, axis=-1, kind="stable")[..., :width]  # the possible ones first, in order
     possible = np.take_along_axis(support, places, axis=-1)
     steps = slice(None) if len(support) > 1 else 0
-    listed = CmdpSpec(
-        num_states=spec.num_states,
-        num_actions=spec.num_actions,
-        horizon=spec.horizon,
-        reward=spec.signals[0] if spec.signals.shape[1] > 1 else spec.signals[0, 0],
-        constraints=[
-            Constraint(name, table if len(table) > 1 else table[0], tau, c0, learned=learned)
-            for name, table, tau, c0, learned in zip(
-                spec.constraint_names,
-                spec.signals[1:],
-                spec.cost_budgets.tolist(),
-                spec.satisfiable_costs.tolist(),
-                spec.learned_signals[1:].tolist(),
-                strict=True,
-            )
-        ],
-        reward_learned=bool(spec.learned_signals[0]),
-        initial_distribution=spec.initial_distribution,
-        available_actions=spec.available_actions,
-        next_states=np.where(possible, places, -1)[steps],
-        dirichlet_prior=np.take_along_axis(spec.dirichlet_prior, places, axis=-1)[steps],
-        stationary=spec.stationary,
-    )
+    document = spec_to_document(spec)
+    document.pop("support", None)
+    document["next_states"] = np.where(possible, places, -1)[steps].tolist()
+    document["dirichlet_prior"] = np.take_along_axis(spec.dirichlet_prior, places, axis=-1)[steps].tolist()
+    listed = spec_from_document(document)
     return Case(listed, np.take_along_axis(case.p, places, axis=-1))
 
 
@@ -173,6 +156,8 @@ def named_case(two_constraints: CmdpSpec) -> Callable[[str], Case]:
             return Case(preset(name), KERNELS[name]()[None])
         if name == "two-constraints":
             return Case(two_constraints, KERNELS["streaming-buffer"]()[None])
+        if name.startswith("listed"):
+            return listed_case(random_case(6, (6, 3, 5), masked=True, per_step=name == "listed-per-step"))
         return random_case(
             8, (4, 3, 5), **{"per-step": {"per_step": True, "step_signals": True}, "masked": {"masked": True}}[name]
         )

@@ -10,6 +10,8 @@ from safe_psrl.learner import AgentState
 from safe_psrl_testbed import TabularEnvironment
 from safe_psrl_testbed.kernels import KERNELS
 
+CASES = ["streaming-buffer", "inventory", "two-constraints", "per-step", "masked", "listed", "listed-per-step"]
+
 
 def played(learner: SafePsrl, environment: TabularEnvironment, episodes: int, seed: int) -> AgentState:
     """The loop that a user writes."""
@@ -31,7 +33,7 @@ def assert_equal_states(one: AgentState, other: AgentState) -> None:
         assert getattr(one, field).tobytes() == getattr(other, field).tobytes(), field
 
 
-@pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "two-constraints", "per-step", "masked"])
+@pytest.mark.parametrize("name", CASES)
 def test_a_run_is_the_learner_in_the_environment_to_the_bit(name: str, named_case: Callable) -> None:
     """A simulated run and the user's own loop end in the same state, though one of them is compiled."""
     spec, p = named_case(name)

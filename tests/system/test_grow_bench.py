@@ -30,12 +30,12 @@ def test_bench_grow_measures_a_fleet_and_a_history(
         "steps, 25 agents active": ("steps/s", ">= 0.7"),
         "recovery of 2,000 transitions, no snapshot": ("events/s", ">= 0.15"),
         "recovery of 2,000 transitions, snapshots": ("ms", "<= 1.5"),
-        "journal for each step": ("bytes", "<= 2"),
+        "database for each step": ("bytes", "<= 2"),
     }
     assert left.value.code == (0 if all(result["ok"] for result in results) else 1)
     assert "MISSED" in capsys.readouterr().out or left.value.code == 0
-    journal = results[-1]
-    assert 30 < journal["limit"] < journal["value"] < 1_000
+    database = results[-1]
+    assert 30 < database["limit"] < database["value"] < 1_000
 
 
 def test_the_history_is_what_an_agent_stores() -> None:
@@ -43,7 +43,7 @@ def test_the_history_is_what_an_agent_stores() -> None:
     from safe_psrl_server.agents.record import AgentRecord  # noqa: PLC0415
 
     record = AgentRecord("a")
-    for event in history._history(95):
+    for event in history.history(95):
         record.apply(event)
     assert (record.totals.transitions, record.totals.completed_episodes, record.state.episode) == (100, 10, 10)
     assert record.settled_state().transition_counts[0, 0, 0, 0] == 100

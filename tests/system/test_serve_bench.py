@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-
 from safe_psrl_cli.server_process import ServerProcess
+
 from safe_psrl_experiments.bench.serve import bench_serve
 from safe_psrl_experiments.bench.serve_figure import draw_serve
 

@@ -52,7 +52,7 @@ class Manner(NamedTuple):
 
 
 class OptimisticRun(BaselineRun):
-    """One of the two; `manner` says which."""
+    """DOPE or OptCMDP, depending on `manner`."""
 
     def __init__(self, name: str, spec: CmdpSpec, transitions: Floats, seed: int, manner: Manner) -> None:
         super().__init__(name, spec, transitions, seed)

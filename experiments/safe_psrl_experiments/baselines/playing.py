@@ -76,7 +76,7 @@ class BaselineRun:
         return self._tables
 
     def keep(self, tables: NamedTuple) -> None:
-        """Say that an episode changes these."""
+        """Register tables that an episode changes."""
         self._tables |= tables._asdict()
 
     def next_span(self, episodes: int) -> tuple[int, int]:

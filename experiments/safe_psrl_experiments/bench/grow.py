@@ -27,7 +27,7 @@ Report = Callable[[str], None]
 
 
 class Service(Protocol):
-    """A service in another process, with a store of its own that outlives it."""
+    """A service in another process, whose store outlives it."""
 
     @property
     def target(self) -> str: ...
@@ -63,7 +63,7 @@ def bench_fleet(service: Service, size: FleetSize, report: Report = lambda _: No
     with grpc.insecure_channel(service.target) as channel:
         admin = admin_pb2_grpc.AdminServiceStub(channel)
         created = _call_for_all(names, lambda seed, name: _create(admin, seed, name), "creating", report)
-        asked = _call_for_all(names, lambda _, name: _ask(admin, name), "asking for", report)
+        read = _call_for_all(names, lambda _, name: _get(admin, name), "reading", report)
         resident = resident_kilobytes(service.pid) - empty
         many, few = _play_in_turn(channel, names[: size.active], names[: size.few], report)
     report(f"stopping the service, with {size.agents:,} snapshots")
@@ -75,7 +75,7 @@ def bench_fleet(service: Service, size: FleetSize, report: Report = lambda _: No
     each = f"of {size.agents:,} agents"
     made: tuple[str, str, tuple[Literal["<="], float]] = ("creating it", "ms", ("<=", 1))
     return [
-        judged(f"create {each}, each", created / size.agents * 1e3, asked / size.agents * 1e3, "GetAgent", "ms", ("<=", 5)),
+        judged(f"create {each}, each", created / size.agents * 1e3, read / size.agents * 1e3, "GetAgent", "ms", ("<=", 5)),
         judged(f"resident memory {each}, each", resident / size.agents, 20.0, "20 kB", "kB", ("<=", 1)),
         judged(f"stop with a snapshot {each}, each", stopped / size.agents * 1e3, created / size.agents * 1e3, *made),
         judged(f"start from snapshots {each}, each", recovered / size.agents * 1e3, created / size.agents * 1e3, *made),
@@ -117,7 +117,7 @@ def _create(admin: admin_pb2_grpc.AdminServiceStub, seed: int, name: str) -> Non
     admin.CreateAgent(admin_pb2.CreateAgentRequest(agent=name, preset=PRESET, seed=seed), timeout=CALL_SECONDS)
 
 
-def _ask(admin: admin_pb2_grpc.AdminServiceStub, name: str) -> None:
+def _get(admin: admin_pb2_grpc.AdminServiceStub, name: str) -> None:
     admin.GetAgent(admin_pb2.GetAgentRequest(agent=name), timeout=CALL_SECONDS)
 
 
@@ -153,19 +153,19 @@ def _play(channel: grpc.Channel, names: Sequence[str], seconds: float) -> float:
 
 
 class _Stream:
-    """Agents that share a stream, all of them in state 0 for ever."""
+    """Agents that share a stream, all of them always in state 0."""
 
     def __init__(self, channel: grpc.Channel, names: Sequence[str], ready: threading.Barrier) -> None:
         self._control = control_pb2_grpc.ControlServiceStub(channel)
         self._names = names
         self._ready = ready
         self._outbox: SimpleQueue[control_pb2.StepStreamRequest | None] = SimpleQueue()
-        self._waiting: deque[str] = deque()  # whose replies are due, in order
+        self._waiting: deque[str] = deque()  # agents whose replies are due, in order
         self.steps = 0
         self.stopping = False
 
     def play(self) -> None:
-        """Until told to stop; every request that was sent is answered then."""
+        """Until `stopping`; then every request that was sent is answered."""
         replies = self._control.StepStream(iter(self._outbox.get, None))
         for name in self._names:
             self._start(name)
@@ -202,7 +202,7 @@ class _Stream:
 
 
 def _recovery_seconds(metrics_url: str) -> float:
-    """As the service itself says."""
+    """As the service reports."""
     where = urlsplit(metrics_url)
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=CALL_SECONDS)
     try:

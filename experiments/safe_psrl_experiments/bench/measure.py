@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Result:
-    """A figure against its limit. `ratio` is value / limit; `bar` says what it must keep, or is None for information.
+    """A figure against its limit. `ratio` is value / limit; `bar` is its requirement, or None.
 
     `times` and `limit_times` are what the two are the medians of, where they were kept.
     """

@@ -2,7 +2,7 @@
 
 With tables over all next states, drawing and planning is compared with its bare work: a gamma draw for each entry of the
 kernel, and a product of the kernel with a vector for each step. The learner's whole step also settles the last episode.
-With listed next states, the learner's whole step is compared with a second and 500 MB, each size in a process of its own.
+With listed next states, the learner's whole step is compared with a second and 500 MB, each size in its own process.
 
 Starts are measured in processor time, so that other work on the machine is not counted. Every measurement uses one core.
 """
@@ -187,7 +187,7 @@ def _played(learner: SafePsrl) -> AgentState:
 
 
 def _peak_megabytes() -> float:
-    """Of this program alone: what getrusage tells includes the one that started it."""
+    """Of this process alone: getrusage includes the process that started it."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     (peak,) = (int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
     return peak * 1024 / 1e6

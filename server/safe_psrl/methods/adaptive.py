@@ -1,4 +1,4 @@
-"""Adaptive pessimism: the posterior's own uncertainty in place of the schedule, an exact plan in place of the dual walk.
+"""Adaptive pessimism: the posterior's uncertainty in place of the schedule, an exact plan in place of the dual update.
 
 At the start of an episode, on the sampled kernel p_k:
 
@@ -45,10 +45,10 @@ def begin_adaptive_episode(
 
 @compiled
 def finish_draft(problem: Problem, signals: Floats, seed: int, k: int, draft: Draft) -> None:
-    """Once the probabilities are there: their values under the sample, and the actions that this episode will play.
+    """Write the values of the probabilities under the sample, and the actions that this episode plays.
 
-    One uniform number a step decides it for every state. A step comes once an episode, so this is the randomised policy;
-    and asked again, it plays the same.
+    One uniform number per step selects the actions of all states. A step occurs once per episode, so the distribution is that
+    of the randomised policy.
     """
     evaluate_randomised(draft.p, problem.next_states, signals, draft.probabilities, draft.values)
     stream = stream_of(seed, k, ACTIONS)

@@ -9,7 +9,7 @@ import numpy as np
 
 from safe_psrl.arrays import Counts, Floats, Mask, NextStates, Policy
 from safe_psrl.compiled import compiled
-from safe_psrl.methods.schedule import dual_scale_at, dual_update, pessimism_at, pessimism_ceiling
+from safe_psrl.methods.schedule import dual_scale_at, dual_update, pessimism_at
 from safe_psrl.planning.backward_induction import least_certain_cost, plan_policy
 from safe_psrl.planning.evaluation import dot
 from safe_psrl.posterior.draws import draw_kernel
@@ -78,17 +78,11 @@ def assumption_is_certain(spec: CmdpSpec) -> bool:
 
 
 def empty_draft(spec: CmdpSpec, *, randomised: bool) -> Draft:
-    horizon, num_constraints, pair = spec.horizon, spec.num_constraints, spec.available_actions.shape
-    return Draft(
-        p=np.empty(spec.dirichlet_prior.shape),
-        policy=np.empty((horizon, spec.num_states), np.int32),
-        probabilities=np.empty((horizon if randomised else 0, *pair)),
-        values=np.empty((1 + num_constraints, spec.num_states)),
-        predicted_costs=np.zeros(num_constraints),
-        pessimism=np.zeros(num_constraints),
-        dual_scale=np.zeros(num_constraints),
-        dual_next=np.zeros(num_constraints),
-    )
+    policy = np.empty((spec.horizon, spec.num_states), np.int32)
+    probabilities = np.empty((spec.horizon if randomised else 0, *spec.available_actions.shape))
+    values = np.empty((1 + spec.num_constraints, spec.num_states))
+    vectors = (np.zeros(spec.num_constraints) for _ in range(4))
+    return Draft(np.empty(spec.dirichlet_prior.shape), policy, probabilities, values, *vectors)
 
 
 @compiled
@@ -101,7 +95,7 @@ def begin_episode(
     epsilon_k = pessimism_at(k, num_states, problem.available.shape[1], horizon, problem.k_epsilon)
     for i in range(dual.size):
         tau, c0 = problem.tau[i], problem.c0[i]
-        draft.pessimism[i] = min(epsilon_k, pessimism_ceiling(tau, c0)) if problem.cap_pessimism else epsilon_k
+        draft.pessimism[i] = min(epsilon_k, (tau - c0) / 2.0) if problem.cap_pessimism else epsilon_k
         draft.dual_scale[i] = dual_scale_at(k, horizon, tau, c0)
         weights[1 + i] = -dual[i] / draft.dual_scale[i]
     draws, satisfied = draw_satisfiable_kernel(problem, signals, seed, k, counts, draft)

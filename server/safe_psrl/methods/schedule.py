@@ -17,12 +17,6 @@ def pessimism_at(k: int, num_states: int, num_actions: int, horizon: int, k_epsi
 
 
 @compiled
-def pessimism_ceiling(tau: float, c0: float) -> float:
-    """(tau - c0) / 2: up to here the tightened problem stays feasible for every kernel of assumption 1 (section 6.1)."""
-    return (tau - c0) / 2.0
-
-
-@compiled
 def dual_scale_at(k: int, horizon: int, tau: float, c0: float) -> float:
     """eta_k = (tau - c0) H sqrt(k)."""
     return (tau - c0) * horizon * math.sqrt(k)

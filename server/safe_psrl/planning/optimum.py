@@ -75,11 +75,9 @@ def checked_kernel(spec: CmdpSpec, transitions: ArrayLike) -> Floats:
 
 
 def checked_budgets(spec: CmdpSpec, budgets: ArrayLike) -> Floats:
-    """[M]; a bare number will do for one constraint."""
-    shapes: dict[str, tuple[int, ...]] = {"[num_constraints]": (spec.num_constraints,)}
-    if spec.num_constraints == 1:
-        shapes["a number"] = ()
-    return checked_table("cost_budgets", budgets, shapes).reshape(-1)
+    """[M]; with one constraint, a number is accepted too."""
+    number: dict[str, tuple[int, ...]] = {"a number": ()} if spec.num_constraints == 1 else {}
+    return checked_table("cost_budgets", budgets, {"[num_constraints]": (spec.num_constraints,), **number}).reshape(-1)
 
 
 @compiled
@@ -103,18 +101,13 @@ def solve_cmdp(
 @compiled
 def policy_from_occupancy(visits: Floats, available: Mask) -> None:
     """Turn an occupancy [H, S, A] into the policy that has it; where it never comes, even over the available actions."""
-    horizon, num_states, num_actions = visits.shape
-    for h in range(horizon):
-        for s in range(num_states):
-            reached, choices = 0.0, 0
-            for a in range(num_actions):
-                reached += visits[h, s, a]
-                choices += available[s, a]
-            for a in range(num_actions):
-                if reached > 0.0:
-                    visits[h, s, a] /= reached
-                else:
-                    visits[h, s, a] = 1.0 / choices if available[s, a] else 0.0
+    for h in range(visits.shape[0]):
+        for s in range(visits.shape[1]):
+            reached = visits[h, s].sum()
+            if reached > 0.0:
+                visits[h, s] /= reached
+            else:
+                visits[h, s] = available[s] / available[s].sum()
 
 
 @compiled
@@ -131,7 +124,7 @@ def search_multiplier(
     """Write two policies whose mixture is optimal for signal 0 with signal 1 within `budget`.
 
     Returns the weight of `costly`, or -1 if even the least cost is above the budget, and the cost of `cheap`.
-    The two policies are vertices of the upper hull of (cost, reward); each step asks for the vertex that is furthest above
+    The two policies are vertices of the upper hull of (cost, reward); each step finds the vertex that is furthest above
     the line through them, until there is none.
     """
     policy = np.empty_like(costly)

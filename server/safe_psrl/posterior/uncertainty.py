@@ -91,19 +91,13 @@ def kernel_variance(mean: Floats, next_states: NextStates, weight: Floats, visit
                     for j in range(width):
                         t = j if next_states.shape[0] == 0 else next_states[step_states, s, a, j]
                         gain[j] += visits[h, s, a] * ahead[h + 1, t]
-                variance += row_variance(mean[step, s, a], gain) / (weight[step, s, a] + 1.0)
+                first, second = 0.0, 0.0
+                for j in range(width):
+                    first += mean[step, s, a, j] * gain[j]
+                for j in range(width):
+                    second += mean[step, s, a, j] * (gain[j] - first) ** 2
+                variance += second / (weight[step, s, a] + 1.0)
     return variance
-
-
-@compiled
-def row_variance(row: Floats, values: Floats) -> float:
-    """Var of `values` under the distribution `row`."""
-    first, second = 0.0, 0.0
-    for t in range(row.size):
-        first += row[t] * values[t]
-    for t in range(row.size):
-        second += row[t] * (values[t] - first) * (values[t] - first)
-    return second
 
 
 @compiled

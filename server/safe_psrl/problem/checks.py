@@ -1,4 +1,4 @@
-"""Turning what a user wrote into arrays of known shape, or into one clear error that names the place."""
+"""Conversion of user input into arrays of known shape, or one error that names the place."""
 
 import math
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def checked_name(field: str, value: object) -> str:
 
 
 def checked_table(field: str, value: ArrayLike, shapes: Shapes) -> NDArray[np.float64]:
-    """A table of finite numbers whose shape is one of `shapes`, which are named as a user reads them."""
+    """A table of finite numbers whose shape is one of `shapes`, named for the error message."""
     return _shaped(field, _numbers(field, value), shapes)
 
 
@@ -66,11 +66,7 @@ def refuse_where(field: str, table: NDArray[Any], wrong: NDArray[np.bool_], requ
     """Raise for the first entry of `table` at which `wrong` is true."""
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise SpecError(place_of(field, place), table[place], requirement)
-
-
-def place_of(field: str, place: tuple[int, ...]) -> str:
-    return field + "".join(f"[{i}]" for i in place)
+        raise SpecError(field + "".join(f"[{i}]" for i in place), table[place], requirement)
 
 
 def frozen(table: NDArray[Any], dtype: type) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Specifications as TOML or JSON text. Text in, text out: reading and writing files is for those who have files."""
+"""Specifications as TOML or JSON text. Text in, text out: callers read and write files."""
 
 import json
 import math
@@ -37,7 +37,7 @@ def write_document(document: dict[str, Any], kind: str) -> str:
 
 
 def spec_from_document(document: dict[str, Any]) -> CmdpSpec:
-    """The specification with the fields of `document`, which are those of `CmdpSpec`."""
+    """The specification with the fields of `document`, the parameters of `CmdpSpec`."""
     _refuse_unknown(document, SPEC_FIELDS, "")
     _require(document, ("num_states", "num_actions", "horizon", "reward", "constraints"), "")
     entries = document["constraints"]
@@ -91,13 +91,13 @@ def options_from_document(document: dict[str, Any]) -> SafePsrlOptions:
 
 
 def options_to_document(options: SafePsrlOptions) -> dict[str, Any]:
-    """Every option that its method has."""
+    """The options that apply to the method."""
     foreign = ("pessimism_coefficient", "cap_pessimism") if options.is_adaptive else ("confidence",)
     return {field: getattr(options, field) for field in OPTION_FIELDS if field not in foreign}
 
 
 def scalar_of(text: str) -> bool | int | float | str:
-    """A value typed on a command line: true, 3, 0.5, or else the word itself."""
+    """A value from a command line: true, 3, 0.5, or else the text itself."""
     if text in {"true", "false"}:
         return text == "true"
     try:

@@ -1,4 +1,4 @@
-"""How Safe PSRL is set, apart from the problem that it learns."""
+"""Options of Safe PSRL."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -52,13 +52,15 @@ class SafePsrlOptions:
         if confidence is not None and not adaptive:
             raise SpecError("confidence", confidence, "belongs to the adaptive method")
         coefficient = PESSIMISM_PRESETS.get(method, 0.0) if pessimism_coefficient is None else pessimism_coefficient
-        object.__setattr__(self, "method", method)
-        object.__setattr__(self, "pessimism_coefficient", _checked_coefficient(coefficient))
-        capped = False if cap_pessimism is None else cap_pessimism
-        object.__setattr__(self, "cap_pessimism", checked_flag("cap_pessimism", capped))
-        deviations = DEFAULT_CONFIDENCE if confidence is None else confidence
-        object.__setattr__(self, "confidence", _not_negative("confidence", deviations))
-        object.__setattr__(self, "max_kernel_draws", checked_integer("max_kernel_draws", max_kernel_draws, 1, 1_000_000))
+        checked = {
+            "method": method,
+            "pessimism_coefficient": _checked_coefficient(coefficient),
+            "cap_pessimism": checked_flag("cap_pessimism", False if cap_pessimism is None else cap_pessimism),
+            "confidence": _not_negative("confidence", DEFAULT_CONFIDENCE if confidence is None else confidence),
+            "max_kernel_draws": checked_integer("max_kernel_draws", max_kernel_draws, 1, 1_000_000),
+        }
+        for name, entry in checked.items():
+            object.__setattr__(self, name, entry)
 
     @property
     def is_adaptive(self) -> bool:

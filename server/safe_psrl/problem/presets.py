@@ -1,4 +1,4 @@
-"""Problems that come with the product, by name. Only what an agent is told; their kernels live with the environments."""
+"""Predefined problems by name, without their kernels, which live with the environments."""
 
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -9,7 +9,7 @@ import numpy as np
 from safe_psrl.errors import SpecError
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 
-DEMAND: Final = (0.3, 0.2, 0.2, 0.2, 0.05, 0.05)  # inventory: probability that 0, 1, ... 5 items are asked for
+DEMAND: Final = (0.3, 0.2, 0.2, 0.2, 0.05, 0.05)  # inventory: probability of a demand of 0, 1, ... 5 items
 CAPACITY: Final = len(DEMAND) - 1
 
 

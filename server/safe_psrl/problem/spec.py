@@ -1,4 +1,4 @@
-"""The constrained MDP as the agent is told it (paper, sections 3.2, 3.3 and 4): everything but the transition kernel.
+"""The specification of a constrained MDP (paper, sections 3.2, 3.3 and 4): everything but the transition kernel.
 
 Tables are kept in one canonical form so that kernels need no cases. A leading axis of length 1 stands for "the same at
 every step"; otherwise it has length `horizon`.
@@ -55,7 +55,7 @@ class Constraint:
 
 @dataclass(frozen=True, eq=False, init=False)
 class CmdpSpec:
-    """A finite-horizon constrained MDP without its kernel. Raises `SpecError` for every breach of its contract."""
+    """A finite-horizon constrained MDP without its kernel. Raises `SpecError` for invalid input."""
 
     num_states: int
     num_actions: int

@@ -1,11 +1,9 @@
-"""Which next states are possible, listed: the form of large problems in which a pair leads to few states.
+"""Lists of possible next states: the form of large problems in which a pair leads to few states.
 
-Tables over next states are [L, S, A, W]. Listed, `next_states` [1|H, S, A, W] says which state each entry is of, W being the
-greatest number that any pair leads to. Not listed, W = S and an entry is of the state at its place; `next_states` is then
-`EVERY_STATE`, which has no rows.
+Tables over next states are [L, S, A, W]. With lists, `next_states` [1|H, S, A, W] holds the state of each entry, W being the
+longest list. Without, W = S and entry t is of state t; `next_states` is then `EVERY_STATE`, which has no rows.
 
-A row ascends, so that it meets the possible states in the order in which a table over all states does. A shorter row goes on
-with its last state, at prior 0: compiled code may look that state up, and finds that it does not count.
+Rows ascend, in the order of a table over all states. A shorter row repeats its last state at prior 0.
 """
 
 from bisect import bisect_left
@@ -18,11 +16,11 @@ from safe_psrl.arrays import NextStates
 from safe_psrl.problem.checks import Shapes, checked_table, frozen, refuse_where, sealed
 
 EVERY_STATE: Final[NextStates] = sealed(np.empty((0, 0, 0, 0), np.int32))
-NONE: Final = -1  # in what a user writes, after the last next state of a shorter row
+NONE: Final = -1  # in user input, after the last next state of a shorter row
 
 
 def width_of(next_states: ArrayLike) -> int:
-    """W of what a user wrote; 0 if it is no table at all."""
+    """W of user input; 0 if it is not a table."""
     try:
         shape = np.shape(next_states)
     except ValueError:  # rows of unequal length
@@ -45,11 +43,11 @@ def checked_next_states(value: ArrayLike, num_states: int, shapes: Shapes) -> tu
 
 
 def written(next_states: NextStates, prior: NDArray[np.float64]) -> NDArray[np.int64]:
-    """[1|H, S, A, W]: as a user writes them."""
+    """[1|H, S, A, W]: in the form of user input."""
     return np.where(prior[: len(next_states)] > 0, next_states, NONE).astype(np.int64)
 
 
 def place_of(row: NextStates, next_state: int) -> int:
-    """Where `row` has `next_state`; -1 if nowhere."""
+    """The index of `next_state` in `row`; -1 if absent."""
     place = bisect_left(row, next_state)
     return place if place < len(row) and row[place] == next_state else -1

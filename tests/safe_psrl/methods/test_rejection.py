@@ -130,14 +130,8 @@ def test_certainty_is_the_worst_case_over_the_support(spec: CmdpSpec, certain: b
 def test_certainty_is_never_wrong(make_case: Callable, seed: int) -> None:
     """Where it is claimed, kernels drawn from the prior do reach c0."""
     base = make_case(seed, (3, 3, 3), masked=True, binary_costs=True).spec
-    spec = CmdpSpec(
-        num_states=3,
-        num_actions=3,
-        horizon=3,
-        reward=base.signals[0, 0],
-        constraints=[Constraint("cost", base.signals[1, 0], 3.0, 1.0)],
-        available_actions=base.available_actions,
-        support=base.support[0],
-    )
+    limits = Constraint("cost", base.signals[1, 0], 3.0, 1.0)
+    masks = {"available_actions": base.available_actions, "support": base.support[0]}
+    spec = CmdpSpec(num_states=3, num_actions=3, horizon=3, reward=base.signals[0, 0], constraints=[limits], **masks)
     drawn = [satisfiable(spec, p) for p in kernels(spec, seed, 30)]
     assert all(drawn) or not assumption_is_certain(spec)

@@ -5,9 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from safe_psrl import CmdpSpec, Constraint
+from safe_psrl import CmdpSpec
 from safe_psrl.planning.evaluation import evaluate_randomised, occupancy
 from safe_psrl.posterior.uncertainty import LARGEST_VARIANCE, cost_deviation, costs_to_go, learned_cost_variance, smoothed_mean
+from safe_psrl.problem.documents import spec_from_document, spec_to_document
 from safe_psrl.problem.support import EVERY_STATE
 
 VARIANTS = [{}, {"masked": True}, {"step_signals": True}, {"per_step": True, "step_signals": True}]
@@ -111,17 +112,8 @@ def test_pairs_that_are_never_played_do_not_count(make_case: Callable) -> None:
 def test_kernels_by_the_step_are_rows_of_their_own(make_case: Callable) -> None:
     """The same counts at every step: the steps' variances add up, where one shared row would move all steps together."""
     shared, p = make_case(4, (4, 3, 5))
-    limits = float(shared.cost_budgets[0]), float(shared.satisfiable_costs[0])
     shared_counts = random_counts(shared, p, 100, 4)
-    spec = CmdpSpec(
-        num_states=4,
-        num_actions=3,
-        horizon=5,
-        reward=shared.signals[0, 0],
-        constraints=[Constraint("cost", shared.signals[1, 0], *limits)],
-        initial_distribution=shared.initial_distribution,
-        stationary=False,
-    )
+    spec = spec_from_document(spec_to_document(shared) | {"stationary": False})
     policy = random_policy(spec, 4)
     counts = np.repeat(shared_counts, 5, axis=0)
     found = sigma_of(spec, counts, policy)

@@ -22,7 +22,6 @@ from safe_psrl import (
     SpecError,
     Transition,
     TransitionError,
-    act,
     exact_optimum,
     settle,
 )
@@ -34,7 +33,6 @@ from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
 from safe_psrl.posterior.uncertainty import cost_deviation, costs_to_go, smoothed_mean
 from safe_psrl.problem.documents import parse_document, spec_from_document, spec_to_document, write_document
-from safe_psrl_testbed import TabularEnvironment
 
 SIZES = st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(1, 3))
 SEEDS = st.integers(0, 2**32 - 1)
@@ -152,27 +150,6 @@ def test_a_run_is_the_same(make_case: Any, listed: Any, unlisted: Any, method: s
         assert mine == pytest.approx(theirs, rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", [{}, {"per_step": True}])
-def test_a_run_is_what_the_learner_does_step_by_step(make_case: Any, listed: Any, kind: dict[str, Any]) -> None:
-    """To the bit, as for other problems."""
-    spec, p = listed(make_case(6, (6, 3, 5), masked=True, **kind))
-    learner, environment = SafePsrl(spec, seed=2), TabularEnvironment(spec, p, seed=3)
-    run = SimulatedRun(learner, p, environment_seed=3)
-    run.advance(30)
-    state = learner.initial_state()
-    for _ in range(30):
-        state, plan = learner.start_episode(state)
-        now = environment.reset()
-        for step in range(spec.horizon):
-            action = act(plan, step, now)
-            after, *_ = environment.step(action)
-            state = learner.observe(state, Transition(step, now, action, after))
-            now = after
-    settled = settle(spec, state)
-    assert np.array_equal(settled.transition_counts, run.state.transition_counts)
-    assert np.array_equal(settled.dual_variables, run.state.dual_variables)
-
-
 @pytest.mark.parametrize("per_step", [False, True])
 def test_the_optimum_is_the_same(make_case: Any, listed: Any, per_step: bool) -> None:
     """By the search on the multiplier and by the linear program."""
@@ -241,14 +218,8 @@ def test_a_next_state_that_is_not_listed_is_refused(s: int, a: int, t: int) -> N
 
 
 def test_one_state_that_leads_to_itself() -> None:
-    spec = CmdpSpec(
-        num_states=1,
-        num_actions=1,
-        horizon=1,
-        reward=[[1.0]],
-        constraints=[Constraint("c", [[0.0]], 1.0, 0.0)],
-        next_states=[[[0]]],
-    )
+    sizes = {"num_states": 1, "num_actions": 1, "horizon": 1}
+    spec = CmdpSpec(**sizes, reward=[[1.0]], constraints=[Constraint("c", [[0.0]], 1.0, 0.0)], next_states=[[[0]]])
     learner = SafePsrl(spec)
     state, plan = learner.start_episode(learner.initial_state())
     assert (plan.policy.tolist(), plan.predicted_reward) == ([[0]], 1.0)
