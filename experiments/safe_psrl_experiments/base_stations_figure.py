@@ -9,7 +9,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from safe_psrl_experiments.figures import save_figure
-from safe_psrl_experiments.lte_figure import moving_means
+from safe_psrl_experiments.lte_figure import stalls_and_costs
 from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation
 from safe_psrl_testbed.base_stations.world import CLASSES, BaseStations
 
@@ -22,11 +22,7 @@ def draw_base_stations(path: Path, simulation: BaseStationsSimulation, summary: 
     axes = figure.subplots(2, 2)
     played = {name: history for name, history in simulation.histories.items() if history.episodes}
     _map(axes[0, 0], simulation.world)
-    moving_means(axes[0, 1], {name: history.stalls.mean(axis=1) for name, history in played.items()}, WINDOW)
-    axes[0, 1].set(title="Stalls", ylabel="stalled epochs of an episode's 10", ylim=(0, 10.3), xlabel="episode")
-    moving_means(axes[1, 0], {name: history.costs.mean(axis=1) for name, history in played.items()}, WINDOW)
-    axes[1, 0].axhline(summary["cost_budget"], color="black", linewidth=1.2, label="budget")
-    axes[1, 0].set(title="Cost against the budget", ylabel="fast epochs of an episode", ylim=(-0.3, 10.3), xlabel="episode")
+    stalls_and_costs(axes[0, 1], axes[1, 0], played, summary["cost_budget"], WINDOW)
     regret = simulation.agents_constraint_regret()
     axes[1, 1].plot(np.arange(1, len(regret) + 1), regret, color="#0072B2", alpha=0.5, linewidth=1)
     axes[1, 1].axhline(0, color="black", linewidth=0.8)

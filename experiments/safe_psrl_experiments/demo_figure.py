@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+
+from safe_psrl_experiments.figures import moving_mean
 
 WINDOW = 200  # episodes of a moving mean
 
@@ -24,10 +24,10 @@ class Story:
 def draw_story(path: Path, story: Story, optimum_reward: float) -> Path:
     figure = Figure(figsize=(8, 8), layout="constrained")
     cost, reward, dual = figure.subplots(3, 1, sharex=True)
-    cost.plot(*_moving_mean(story.costs), color="#0072B2", label=f"cost, mean of {WINDOW} episodes")
+    cost.plot(*moving_mean(story.costs, WINDOW), color="#0072B2", label=f"cost, mean of {WINDOW} episodes")
     cost.axhline(story.budget, color="#D55E00", linestyle="--", label="budget")
     cost.set(ylabel="cost of an episode", ylim=(0, None), title="Streaming buffer, learned through the service")
-    reward.plot(*_moving_mean(story.rewards), color="#009E73", label=f"reward, mean of {WINDOW} episodes")
+    reward.plot(*moving_mean(story.rewards, WINDOW), color="#009E73", label=f"reward, mean of {WINDOW} episodes")
     reward.axhline(optimum_reward, color="black", linestyle=":", label="exact constrained optimum")
     reward.set(ylabel="reward of an episode", ylim=(0, None))
     if story.duals:
@@ -40,11 +40,3 @@ def draw_story(path: Path, story: Story, optimum_reward: float) -> Path:
         axis.legend(loc="best", fontsize=8)
     figure.savefig(path, dpi=140)
     return path
-
-
-def _moving_mean(values: list[float]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Episodes and means of the last `WINDOW` values before each."""
-    width = max(1, min(WINDOW, len(values)))
-    sums = np.cumsum(np.concatenate([[0.0], values]))
-    ends = np.arange(width, len(values) + 1)
-    return ends, (sums[ends] - sums[ends - width]) / width

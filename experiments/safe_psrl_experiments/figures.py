@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import matplotlib as mpl
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -53,6 +53,14 @@ def save_figure(path: Path, figure: Figure, caption: str) -> Path:
     figure.savefig(image, format="png", dpi=150, metadata={"Description": caption})
     write_file(path, image.getvalue())
     return path
+
+
+def moving_mean(values: ArrayLike, window: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Episodes from 1 on, and the mean of the last `window` values at each, or of as many as there are."""
+    sums = np.cumsum(np.concatenate([[0.0], np.asarray(values, np.float64)]))
+    ends = np.arange(1, len(sums))
+    starts = np.maximum(ends - window, 0)
+    return ends, (sums[ends] - sums[starts]) / (ends - starts)
 
 
 def _curves(records: list[RunRecord], columns: list[str]) -> Curves:

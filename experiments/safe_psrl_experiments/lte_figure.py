@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from safe_psrl_experiments.figures import save_figure
+from safe_psrl_experiments.figures import moving_mean, save_figure
 from safe_psrl_testbed.media import MediaHistory
 
 WINDOW: Final = 40  # episodes of a moving mean
@@ -28,11 +28,7 @@ def draw_lte_cell(path: Path, histories: Mapping[str, MediaHistory], summary: di
     figure = Figure(figsize=(12, 10), layout="constrained")
     axes = figure.subplots(3, 2)
     played = {name: history for name, history in histories.items() if history.episodes}
-    moving_means(axes[0, 0], {name: history.stalls.mean(axis=1) for name, history in played.items()}, WINDOW)
-    axes[0, 0].set(title="Stalls", ylabel="stalled epochs of an episode's 10", ylim=(0, 10.3), xlabel="episode")
-    moving_means(axes[0, 1], {name: history.costs.mean(axis=1) for name, history in played.items()}, WINDOW)
-    axes[0, 1].axhline(summary["cost_budget"], color="black", linewidth=1.2, label="budget")
-    axes[0, 1].set(title="Cost against the budget", ylabel="fast epochs of an episode", ylim=(-0.3, 10.3), xlabel="episode")
+    stalls_and_costs(axes[0, 0], axes[0, 1], played, summary["cost_budget"], WINDOW)
     _regret(axes[1, 0], played[LEARNED].constraint_regret, summary)
     _kernel(axes[1, 1], summary["kernel"])
     _buffers(axes[2, 0], played, LEARNED)
@@ -50,14 +46,15 @@ def draw_lte_cell(path: Path, histories: Mapping[str, MediaHistory], summary: di
     return save_figure(path, figure, caption)
 
 
-def moving_means(axis: Axes, series: Mapping[str, NDArray[np.float64]], window: int) -> None:
-    """A curve for each policy: the mean of the last `window` episodes, or of as many as there are."""
-    for name, values in series.items():
-        sums = np.cumsum(np.concatenate([[0.0], values]))
-        ends = np.arange(1, len(values) + 1)
-        starts = np.maximum(ends - window, 0)
+def stalls_and_costs(stalls: Axes, costs: Axes, played: Mapping[str, MediaHistory], budget: float, window: int) -> None:
+    """Both panels, with a curve for each policy: means over UEs and the last `window` episodes."""
+    for name, history in played.items():
         colour, style = LOOKS[name]
-        axis.plot(ends, (sums[ends] - sums[starts]) / (ends - starts), color=colour, linestyle=style, linewidth=2, label=name)
+        for axis, values in ((stalls, history.stalls), (costs, history.costs)):
+            axis.plot(*moving_mean(values.mean(axis=1), window), color=colour, linestyle=style, linewidth=2, label=name)
+    costs.axhline(budget, color="black", linewidth=1.2, label="budget")
+    stalls.set(title="Stalls", ylabel="stalled epochs of an episode's 10", ylim=(0, 10.3), xlabel="episode")
+    costs.set(title="Cost against the budget", ylabel="fast epochs of an episode", ylim=(-0.3, 10.3), xlabel="episode")
 
 
 def _regret(axis: Axes, regret: NDArray[np.float64], summary: dict[str, Any]) -> None:
