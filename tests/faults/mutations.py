@@ -210,8 +210,8 @@ MUTATIONS: Final = (
         [
             Edit(
                 f"{SERVER}/metrics/families.py",
-                "lambda shown: shown.status.transitions)",
-                "lambda shown: shown.status.transitions + shown.status.overridden_actions)",
+                "lambda view: view.status.transitions)",
+                "lambda view: view.status.transitions + view.status.overridden_actions)",
             )
         ],
     ),
@@ -220,15 +220,15 @@ MUTATIONS: Final = (
         "ReplicaStopped",
         [
             Edit(
-                f"{SERVER}/store/postgres_commit.py",
+                f"{SERVER}/store/postgres/commit.py",
                 " AND stream.version = wanted.seen_version AND stream.link = wanted.seen_link",
                 "",
             ),
             Edit(
-                f"{SERVER}/store/postgres_commit.py",
-                "event.agent\n    RETURNING agent\n",
+                f"{SERVER}/store/postgres/commit.py",
+                "event.agent\n    )\n",
                 "event.agent\n    ON CONFLICT (agent, version) DO UPDATE SET payload = excluded.payload, link = excluded.link\n"
-                "    RETURNING safe_psrl_events.agent\n",
+                "    )\n",
             ),
         ],
     ),

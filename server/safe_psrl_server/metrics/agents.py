@@ -4,6 +4,7 @@ import asyncio
 import heapq
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -13,6 +14,7 @@ from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.registry import Agent
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.status import record_status
+from safe_psrl_server.errors import ServiceError
 from safe_psrl_server.metrics.families import AGENT_FAMILIES, CONSTRAINT_FAMILIES, AgentView
 from safe_psrl_server.metrics.meter import PREFIX
 from safe_psrl_server.store import EventStore
@@ -63,6 +65,9 @@ class AgentCollector(Collector):
             yield gauge
 
     async def read(self) -> Fleet:
+        if not self._agents.registry.complete.is_set():  # after a start: no series may be missing
+            with suppress(ServiceError):  # the store does not respond: show the agents in memory
+                await self._agents.refresh()
         agents = self._agents.agents()
         intact = [(agent, agent.record) for agent in agents if agent.record is not None]
         shown, views = self._first_created(intact), list[AgentView]()

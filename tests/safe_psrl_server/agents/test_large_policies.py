@@ -141,9 +141,7 @@ async def test_repeated_calls_get_the_same_replies_after_a_restart(
             assert await ask(again, episode) == await ask(bench, episode)
         assert await start(again, request_id="key-2") == first
         assert len(first.policy.actions) == 4 * HORIZON
-        assert snapshot_of(again.record("a"), with_policies=True) == snapshot_of(
-            bench.record("a"), with_policies=True
-        )
+        assert snapshot_of(again.record("a"), with_policies=True) == snapshot_of(bench.record("a"), with_policies=True)
 
 
 async def test_overridden_actions_are_counted_without_the_policies(
@@ -189,9 +187,7 @@ def test_what_is_stored_is_what_is_remembered(make_bench: Any, make_spec: Any, c
                 await bench.commands.create("a", spec)
             assert await stored_policies(bench.store) == set(bench.record("a").episodes)
             again = await recovered(bench, make_bench)
-            assert snapshot_of(again.record("a"), with_policies=True) == snapshot_of(
-                bench.record("a"), with_policies=True
-            )
+            assert snapshot_of(again.record("a"), with_policies=True) == snapshot_of(bench.record("a"), with_policies=True)
         await bench.close()
 
     with pytest.MonkeyPatch.context() as patch:

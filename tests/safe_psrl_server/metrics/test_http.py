@@ -381,10 +381,11 @@ async def test_an_agent_that_is_deleted_during_a_scrape_is_not_in_it(
     monkeypatch.setattr(agents, "AGENTS_AT_ONCE", 1)
     for name in ("one", "other"):
         await bench.commands.create(name, make_spec())
-    collector = agents.AgentCollector(bench.host, bench.store, asyncio.get_running_loop())
+    bench.agents.registry.complete.set()
+    collector = agents.AgentCollector(bench.agents, bench.store, asyncio.get_running_loop())
     reading = asyncio.create_task(collector.read())
     await asyncio.sleep(0)
-    bench.host.hosted()[1].record.exists = False
+    bench.agents.agents()[1].record.exists = False
     assert [view.status.agent for view in (await reading).views] == ["one"]
 
 

@@ -1,20 +1,20 @@
 """What the process counts: learned, recognised, refused, planned, written."""
 
 import asyncio
+import http.client
+import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
+from prometheus_client.samples import Sample
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
-from safe_psrl_server.agents.commands import AgentCommands
-from safe_psrl_server.agents.service import AgentService
-from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.embedded import EmbeddedServer
-from safe_psrl_server.host import AgentHost
-from safe_psrl_server.metrics.meter import Meter
-from safe_psrl_server.store.sqlite import SqliteStore
+from safe_psrl_server.store.sqlite.store import SqliteStore
 
 Refusal = Callable[[Callable[[], object]], Any]
 STEP = control_pb2.Transition(state=0, action=1, next_state=0)
@@ -25,21 +25,28 @@ class Played:
 
     def __init__(self, server: EmbeddedServer, wire: Any) -> None:
         self.wire = wire
-        self._registry = server._server.agents.meter.registry
+        self._port = server.metrics_port
 
     def count(self, name: str, **labels: str) -> float:
-        return self._registry.get_sample_value(f"safe_psrl_{name}", labels) or 0.0
+        return next((sample.value for sample in self._samples(name, labels)), 0.0)
 
     def exemplar(self, name: str, **labels: str) -> dict[str, str]:
-        samples = [sample for family in self._registry.collect() for sample in family.samples]
-        (found,) = [s for s in samples if s.name == f"safe_psrl_{name}" and s.labels == labels]
+        (found,) = self._samples(name, labels)
         assert found.exemplar is not None
         return found.exemplar.labels
+
+    def _samples(self, name: str, labels: dict[str, str]) -> list[Sample]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
+        with closing(connection):
+            connection.request("GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+            families = list(parse_open(connection.getresponse().read().decode()))
+        samples = [sample for family in families for sample in family.samples]
+        return [sample for sample in samples if sample.name == f"safe_psrl_{name}" and sample.labels == labels]
 
 
 @pytest.fixture
 def played(make_wire: Callable[..., Any]) -> Iterator[Played]:
-    with EmbeddedServer() as server, make_wire(server.target) as wire:
+    with EmbeddedServer(metrics="127.0.0.1:0") as server, make_wire(server.target) as wire:
         yield Played(server, wire)
 
 
@@ -114,64 +121,45 @@ def test_actions_of_a_fallback_policy_are_counted(played: Played, make_spec: Cal
     assert played.count("fallback_actions_total") == 2
 
 
-async def test_the_store_tells_of_each_commit(tmp_path: Path) -> None:
-    """How long it took and how many events were in it; a group of callers is one commit."""
-    commits: list[tuple[float, int]] = []
-    store = SqliteStore(tmp_path, lambda seconds, events: commits.append((seconds, events)))
-    await store.open()
-    try:
-        await asyncio.gather(*(store.append(f"agent-{i}", 0, [b"one", b"two"]) for i in range(50)))
-        assert sum(events for _, events in commits) == 100
-        assert len(commits) < 50
-        assert all(0 < seconds < 60 for seconds, _ in commits)
-        before = len(commits)
-        await store.save_snapshot("agent-0", 2, b"snapshot")
-        assert [events for _, events in commits[before:]] == [0]
-        usage = store.usage()
-        assert usage is not None
-        assert usage.used_bytes == bytes_of(tmp_path)
-        assert usage.free_bytes > 0
-    finally:
-        await store.close()
+async def test_concurrent_calls_share_commits(
+    tmp_path: Path, make_bench: Callable[..., Any], make_spec: Callable[..., Any]
+) -> None:
+    """Each commit is timed, with its number of events."""
+    bench = await make_bench(SqliteStore(tmp_path)).open()
+    count = bench.agents.meter.registry.get_sample_value
+    await asyncio.gather(*(bench.commands.create(f"agent-{i}", make_spec()) for i in range(50)))
+    assert count("safe_psrl_store_commit_events_sum") == 50
+    assert count("safe_psrl_store_commit_events_count") == count("safe_psrl_store_commit_seconds_count") < 50
+    assert 0 < count("safe_psrl_store_commit_seconds_sum") < 60
+    usage = bench.store.usage()
+    assert usage.used_bytes == sum(file.stat().st_size for file in os.scandir(tmp_path) if file.name.startswith("safe-psrl."))
+    assert usage.free_bytes > 0
+    await bench.close()
 
 
-async def test_snapshots_are_weighed_and_what_is_behind_them_is_dated(tmp_path: Path, make_spec: Callable[..., Any]) -> None:
-    """The time of the oldest event that no snapshot holds is the same after a restart."""
-    times = iter(range(1_000_000, 2_000_000, 1_000))
-    store, host = await opened(tmp_path, lambda: next(times))
-    commands, count = AgentCommands(host), host.meter.registry.get_sample_value
-    await commands.create("a", make_spec())
-    assert host.hosted()[0].unsaved_since_micros == 1_000_000
-    await host.snapshot("a")
-    assert host.hosted()[0].unsaved_since_micros is None
+async def test_snapshots_and_the_events_after_them_are_measured(
+    tmp_path: Path, make_bench: Callable[..., Any], make_spec: Callable[..., Any]
+) -> None:
+    """The time of the oldest event newer than the snapshot is the same after a restart."""
+    bench = await make_bench(SqliteStore(tmp_path)).open()
+    count = bench.agents.meter.registry.get_sample_value
+    await bench.commands.create("a", make_spec())
+    (agent,) = bench.agents.agents()
+    assert agent.unsaved_since_micros == bench.clock.micros
+    await bench.snapshot("a")
+    assert agent.unsaved_since_micros is None
     assert count("safe_psrl_snapshot_bytes_count") == 1
-    begun = next(times)
+    bench.clock.pass_seconds(1)
+    since = bench.clock.micros
     for _ in range(2):
-        await commands.start_episode(control_pb2.StartEpisodeRequest(agent="a", abandon_open=True))
+        await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a", abandon_open=True))
+        bench.clock.pass_seconds(1)
     assert count("safe_psrl_store_commit_events_sum") == 4
     assert count("safe_psrl_store_commit_events_count") == 3
-    assert count("safe_psrl_store_commit_seconds_count") == 4
-    (agent,) = host.hosted()
-    assert agent.snapshot_version == 1
-    since = agent.unsaved_since_micros
-    assert since is not None
-    assert begun < since < next(times)
-    await store.close()  # and no snapshot: as if killed
-    store, host = await opened(tmp_path, lambda: next(times))
-    (agent,) = host.hosted()
     assert (agent.snapshot_version, agent.unsaved_since_micros) == (1, since)
-    await store.close()
-
-
-async def opened(directory: Path, now_micros: Callable[[], int]) -> tuple[SqliteStore, AgentService]:
-    meter = Meter()
-    store = SqliteStore(directory, meter.committed)
-    await store.open()
-    host = AgentService(store, Limits(), SnapshotPolicy(), now_micros, meter)
-    await host.recover()
-    host.ready = True
-    return store, host
-
-
-def bytes_of(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.glob("safe-psrl.*"))
+    await bench.store.close()  # without a snapshot, as if killed
+    bench = await make_bench(SqliteStore(tmp_path)).open()
+    await bench.agents.record("a")
+    (agent,) = bench.agents.agents()
+    assert (agent.snapshot_version, agent.unsaved_since_micros) == (1, since)
+    await bench.close()

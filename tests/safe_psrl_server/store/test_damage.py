@@ -227,7 +227,9 @@ def test_a_database_that_was_cut_off(tmp_path: Path, images: dict[str, Image]) -
 def test_lost_sectors_of_the_database(tmp_path: Path, images: dict[str, Image]) -> None:
     """512 bytes that read as zeros."""
     image = images["clean"]
-    counts = survey(tmp_path, image, DATABASE_FILE, [zero(start, 512) for start in range(0, len(image.files[DATABASE_FILE]), 512)])
+    counts = survey(
+        tmp_path, image, DATABASE_FILE, [zero(start, 512) for start in range(0, len(image.files[DATABASE_FILE]), 512)]
+    )
     assert counts["quarantined"] > 5
     assert counts["exact"] > 5
 

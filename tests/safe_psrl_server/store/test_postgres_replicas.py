@@ -13,9 +13,11 @@ from safe_psrl_server.agents.commands import AgentCommands
 from safe_psrl_server.agents.status import record_status
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.errors import NotFoundError, ServiceError, UnavailableError
-from safe_psrl_server.rpc.control import ControlService, start_reply, step_reply
-from safe_psrl_server.store import postgres
+from safe_psrl_server.metrics.meter import Meter
+from safe_psrl_server.rpc.control import ControlService
+from safe_psrl_server.rpc.replies import write_start, write_step
 from safe_psrl_server.store.memory import MemoryStore
+from safe_psrl_server.store.postgres import commit
 from safe_psrl_server.store.postgres.store import PostgresStore
 
 Operation = Callable[[AgentCommands], Awaitable[object]]
@@ -41,7 +43,9 @@ def seen(state: int, action: int, next_state: int) -> control_pb2.Transition:
 def starting(agent: str, state: int, **fields: Any) -> Operation:
     async def call(commands: AgentCommands) -> object:
         request = control_pb2.StartEpisodeRequest(agent=agent, state=state, **fields)
-        return start_reply(await commands.start_episode(request), request)
+        reply = control_pb2.StartEpisodeResponse()
+        write_start(await commands.start_episode(request), request, reply)
+        return reply
 
     return call
 
@@ -49,7 +53,9 @@ def starting(agent: str, state: int, **fields: Any) -> Operation:
 def stepping(agent: str, transition: control_pb2.Transition, **fields: Any) -> Operation:
     async def call(commands: AgentCommands) -> object:
         request = control_pb2.StepRequest(agent=agent, transition=transition, **fields)
-        return step_reply(*await commands.report(request, wants_action=True))
+        reply = control_pb2.StepResponse()
+        write_step(Meter(), *await commands.report(request, wants_action=True), reply)
+        return reply
 
     return call
 
@@ -222,8 +228,7 @@ async def test_asking_for_names_that_are_none_leaves_nothing_behind(pair: tuple[
             await pair[0].commands.delete(f"nobody-{i}")
     together = await asyncio.gather(*(pair[0].commands.delete("nobody") for _ in range(20)), return_exceptions=True)
     assert {type(error) for error in together} == {NotFoundError}
-    assert not pair[0].host._agents.all()
-    assert not pair[0].host._agents._sought
+    assert pair[0].agents.agents() == []
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 100_000, ""])
@@ -307,21 +312,21 @@ async def test_an_append_of_unknown_outcome_is_unavailable_and_can_be_repeated(
     here, _ = pair
     await here.commands.create("a", make_spec())
     await starting("a", 0)(here.commands)
-    real = postgres.commit
+    real = commit.write
 
     async def lost(*arguments: Any) -> set[str]:
         await real(*arguments)
         raise psycopg.OperationalError("server closed the connection unexpectedly")
 
-    monkeypatch.setattr(postgres, "commit", lost)
+    monkeypatch.setattr(commit, "write", lost)
     call = stepping("a", seen(0, 1, 2), episode=1, step=0)
-    with pytest.raises(UnavailableError, match="does not answer"):
+    with pytest.raises(UnavailableError, match="does not respond"):
         await call(here.commands)
-    monkeypatch.setattr(postgres, "commit", real)
+    monkeypatch.setattr(commit, "write", real)
     reply: Any = await call(here.commands)
     assert reply.duplicate
     assert (await here.agents.record("a")).totals.transitions == 1
-    assert (await here.agents.verify("a")).same
+    assert (await here.agents.verify("a")).equal
 
 
 async def test_a_page_of_the_list_reads_no_more_than_it_shows(pair: tuple[Bench, Bench], make_spec: MakeSpec) -> None:

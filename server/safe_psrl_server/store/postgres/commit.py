@@ -1,8 +1,7 @@
-"""Appends to PostgreSQL: what has queued up goes into one statement, which is one transaction and one round trip.
+"""Many appends in one statement, which is one transaction and one round trip.
 
-Compare-and-append is a conditional update of the stream's row: it moves only from the very event that the caller has seen.
-Events are added for the streams that moved, and policies come and go with them. So a conflict fails its own append and no
-other.
+Compare-and-append is a conditional update of the stream's row. Events and policies are only written for streams whose row
+was updated or created, so that a conflict fails its own append and no other.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,118 +11,98 @@ from psycopg import AsyncConnection
 
 from safe_psrl_server.store.chain import BEGINNING, EventRow, Link
 
-CHANGE_POLICIES: Final = """
-    , dropped AS (
-        DELETE FROM safe_psrl_policies AS policy
-        USING unnest(%s::text[], %s::bigint[]) AS needless (agent, episode), moved
-        WHERE policy.agent = moved.agent AND needless.agent = moved.agent AND needless.episode = policy.episode
-    ),
-    kept AS (
-        INSERT INTO safe_psrl_policies (agent, episode, version, payload)
-        SELECT policy.agent, policy.episode, policy.version, policy.payload
-        FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %b::bytea[]) AS policy (agent, episode, version, payload)
-        JOIN moved ON moved.agent = policy.agent
-        ON CONFLICT (agent, episode) DO UPDATE SET version = excluded.version, payload = excluded.payload
-    )
-"""
-ADD_EVENTS: Final = """
-    INSERT INTO safe_psrl_events (agent, version, payload, link)
-    SELECT event.agent, event.version, event.payload, event.link
-    FROM unnest(%s::text[], %s::bigint[], %b::bytea[], %b::bytea[]) AS event (agent, version, payload, link)
-    JOIN moved ON moved.agent = event.agent
-    RETURNING agent
-"""
-# Rows are locked in the order of names, so that two replicas never wait for each other in a circle.
-MOVE_STREAMS: Final = """
-    WITH locked AS (SELECT agent FROM safe_psrl_streams WHERE agent = ANY(%s) ORDER BY agent FOR UPDATE),
-    moved AS (
-        UPDATE safe_psrl_streams AS stream SET version = wanted.version, link = wanted.link
-        FROM unnest(%s::text[], %s::bigint[], %b::bytea[], %s::bigint[], %b::bytea[])
+# Rows are locked in the order of names, so that two replicas do not deadlock.
+COMMIT: Final = """
+    WITH wanted AS (
+        SELECT * FROM unnest(%(agents)s::text[], %(seen_versions)s::bigint[], %(seen_links)b::bytea[],
+                             %(versions)s::bigint[], %(links)b::bytea[])
             AS wanted (agent, seen_version, seen_link, version, link)
-        JOIN locked ON locked.agent = wanted.agent
+    ),
+    locked AS (SELECT agent FROM safe_psrl_streams WHERE agent = ANY(%(agents)s::text[]) ORDER BY agent FOR UPDATE),
+    updated AS (
+        UPDATE safe_psrl_streams AS stream SET version = wanted.version, link = wanted.link
+        FROM wanted JOIN locked ON locked.agent = wanted.agent
         WHERE stream.agent = wanted.agent AND stream.version = wanted.seen_version AND stream.link = wanted.seen_link
         RETURNING stream.agent
-    )
-"""
-BEGIN_STREAMS: Final = """
-    WITH moved AS (
+    ),
+    created AS (
         INSERT INTO safe_psrl_streams (agent, version, link)
-        SELECT wanted.agent, wanted.version, wanted.link
-        FROM unnest(%s::text[], %s::bigint[], %b::bytea[]) AS wanted (agent, version, link) ORDER BY wanted.agent
+        SELECT agent, version, link FROM wanted WHERE seen_version = 0 ORDER BY agent
         ON CONFLICT (agent) DO NOTHING
         RETURNING agent
+    ),
+    written AS (SELECT agent FROM updated UNION ALL SELECT agent FROM created),
+    dropped AS (
+        DELETE FROM safe_psrl_policies AS policy
+        USING unnest(%(dropped_agents)s::text[], %(dropped_episodes)s::bigint[]) AS dropped (agent, episode), written
+        WHERE policy.agent = written.agent AND dropped.agent = written.agent AND dropped.episode = policy.episode
+    ),
+    policies AS (
+        INSERT INTO safe_psrl_policies (agent, episode, version, payload)
+        SELECT policy.* FROM unnest(%(policy_agents)s::text[], %(policy_episodes)s::bigint[], %(policy_versions)s::bigint[],
+                                    %(policies)b::bytea[]) AS policy (agent, episode, version, payload)
+        JOIN written ON written.agent = policy.agent
+        ON CONFLICT (agent, episode) DO UPDATE SET version = excluded.version, payload = excluded.payload
+    ),
+    events AS (
+        INSERT INTO safe_psrl_events (agent, version, payload, link)
+        SELECT event.* FROM unnest(%(event_agents)s::text[], %(event_versions)s::bigint[], %(payloads)b::bytea[],
+                                   %(event_links)b::bytea[]) AS event (agent, version, payload, link)
+        JOIN written ON written.agent = event.agent
     )
+    SELECT agent FROM written
+    UNION ALL
+    SELECT checked.agent FROM unnest(%(checked_agents)s::text[], %(checked_versions)s::bigint[]) AS checked (agent, version)
+    LEFT JOIN safe_psrl_streams AS stream ON stream.agent = checked.agent
+    WHERE coalesce(stream.version, 0) = checked.version
 """
 HEADS: Final = "SELECT agent, version, link FROM safe_psrl_streams WHERE agent = ANY(%s)"
 
+Database = AsyncConnection[Any]
 
-class Wanted(NamedTuple):
-    """An append that is ready to be sent."""
+
+class LinkedAppend(NamedTuple):
+    """An append with its checksums."""
 
     agent: str
     seen: Link
     rows: Sequence[EventRow]
     policies: Mapping[int, bytes]
-    dropped: Collection[int]
+    dropped_policies: Collection[int]
 
     @property
     def head(self) -> Link:
         return Link(self.rows[-1].version, self.rows[-1].link)
 
 
-async def read_heads(connection: AsyncConnection[Any], agents: Sequence[str]) -> dict[str, Link]:
-    """Of each of `agents`; of those that nothing is stored of, the beginning."""
-    rows = await (await connection.execute(HEADS, (list(agents),))).fetchall()
+async def read_links(db: Database, agents: Sequence[str]) -> dict[str, Link]:
+    """The head of each stream; `BEGINNING` for those that do not exist."""
+    rows = await (await db.execute(HEADS, (list(agents),))).fetchall()
     return dict.fromkeys(agents, BEGINNING) | {agent: Link(version, link) for agent, version, link in rows}
 
 
-def parts(group: Sequence[Wanted]) -> list[list[Wanted]]:
-    """What can be committed together: streams that go on, and streams that begin."""
-    old, new = [entry for entry in group if entry.seen.version], [entry for entry in group if not entry.seen.version]
-    return [part for part in (old, new) if part]
-
-
-async def commit(connection: AsyncConnection[Any], part: Sequence[Wanted]) -> set[str]:
-    """Append all that find their stream where they saw it; the names of those agents. At most one append for each agent.
-
-    `connection` is in autocommit mode.
-    """
-    agents = [entry.agent for entry in part]
-    statement, values = BEGIN_STREAMS, [agents, *_heads(part)]
-    if part[0].seen.version:
-        seen = [entry.seen.version for entry in part], [entry.seen.link for entry in part]
-        statement, values = MOVE_STREAMS, [agents, agents, *seen, *_heads(part)]
-    if any(entry.policies or entry.dropped for entry in part):
-        statement += CHANGE_POLICIES
-        values += [*_dropped(part), *_policies(part)]
-    added = await connection.execute(statement + ADD_EVENTS, [*values, *_events(part)])
-    return {agent for (agent,) in await added.fetchall()}
-
-
-def _heads(group: Sequence[Wanted]) -> tuple[list[int], list[bytes]]:
-    return [entry.head.version for entry in group], [entry.head.link for entry in group]
-
-
-def _events(group: Sequence[Wanted]) -> tuple[list[str], list[int], list[bytes], list[bytes]]:
-    rows = [(entry.agent, row) for entry in group for row in entry.rows]
-    return (
-        [agent for agent, _ in rows],
-        [row.version for _, row in rows],
-        [row.payload for _, row in rows],
-        [row.link for _, row in rows],
-    )
-
-
-def _policies(group: Sequence[Wanted]) -> tuple[list[str], list[int], list[int], list[bytes]]:
-    rows = [(entry, episode) for entry in group for episode in entry.policies]
-    return (
-        [entry.agent for entry, _ in rows],
-        [episode for _, episode in rows],
-        [entry.head.version for entry, _ in rows],
-        [entry.policies[episode] for entry, episode in rows],
-    )
-
-
-def _dropped(group: Sequence[Wanted]) -> tuple[list[str], list[int]]:
-    rows = [(entry.agent, episode) for entry in group for episode in entry.dropped]
-    return [agent for agent, _ in rows], [episode for _, episode in rows]
+async def write(db: Database, appends: Sequence[LinkedAppend], checks: Mapping[str, int]) -> set[str]:
+    """The agents whose append was written, and those of `checks` whose stream is at that version. `db` is in autocommit."""
+    events = [(append, row) for append in appends for row in append.rows]
+    policies = [(append, episode) for append in appends for episode in append.policies]
+    dropped = [(append.agent, episode) for append in appends for episode in append.dropped_policies]
+    values = {
+        "agents": [append.agent for append in appends],
+        "seen_versions": [append.seen.version for append in appends],
+        "seen_links": [append.seen.link for append in appends],
+        "versions": [append.head.version for append in appends],
+        "links": [append.head.link for append in appends],
+        "event_agents": [append.agent for append, _ in events],
+        "event_versions": [row.version for _, row in events],
+        "payloads": [row.payload for _, row in events],
+        "event_links": [row.link for _, row in events],
+        "policy_agents": [append.agent for append, _ in policies],
+        "policy_episodes": [episode for _, episode in policies],
+        "policy_versions": [append.head.version for append, _ in policies],
+        "policies": [append.policies[episode] for append, episode in policies],
+        "dropped_agents": [agent for agent, _ in dropped],
+        "dropped_episodes": [episode for _, episode in dropped],
+        "checked_agents": list(checks),
+        "checked_versions": list(checks.values()),
+    }
+    return {agent for (agent,) in await (await db.execute(COMMIT, values)).fetchall()}

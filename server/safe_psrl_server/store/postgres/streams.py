@@ -1,5 +1,6 @@
-"""Reading and shortening streams in PostgreSQL. Each function runs inside a transaction that has one view of the database."""
+"""Reading and compacting streams. Each function runs inside a transaction with one consistent view of the database."""
 
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection
@@ -10,16 +11,18 @@ from safe_psrl_server.store.interface import DamagedStreamError, StoredStream, S
 HEAD: Final = "SELECT version, link FROM safe_psrl_streams WHERE agent = %s"
 SNAPSHOTS: Final = "SELECT version, link, payload, digest FROM safe_psrl_snapshots WHERE agent = %s ORDER BY version DESC"
 EVENTS_FROM: Final = "SELECT version, payload, link FROM safe_psrl_events WHERE agent = %s AND version >= %s ORDER BY version"
-NAMES: Final = """
-    SELECT agent FROM safe_psrl_streams UNION SELECT agent FROM safe_psrl_events UNION SELECT agent FROM safe_psrl_snapshots
-    UNION SELECT agent FROM safe_psrl_policies
-"""
 POLICIES_AFTER: Final = "SELECT episode, payload FROM safe_psrl_policies WHERE agent = %s AND version > %s"
-ALL_HEADS: Final = """
-    SELECT stream.agent, stream.version, coalesce(max(snapshot.version), 0)
-    FROM safe_psrl_streams AS stream LEFT JOIN safe_psrl_snapshots AS snapshot ON snapshot.agent = stream.agent
-    GROUP BY stream.agent, stream.version
+# An agent that only has a snapshot or policies has lost its row in safe_psrl_streams.
+_HEADS: Final = """
+    SELECT known.agent, coalesce(stream.version, 0), coalesce(max(snapshot.version), 0)
+    FROM (SELECT agent FROM safe_psrl_streams {where} UNION SELECT agent FROM safe_psrl_snapshots {where}
+          UNION SELECT agent FROM safe_psrl_policies {where}) AS known
+    LEFT JOIN safe_psrl_streams AS stream ON stream.agent = known.agent
+    LEFT JOIN safe_psrl_snapshots AS snapshot ON snapshot.agent = known.agent
+    GROUP BY known.agent, stream.version
 """
+ALL_HEADS: Final = _HEADS.format(where="")
+HEADS: Final = _HEADS.format(where="WHERE agent = ANY(%(agents)s)")
 SAVE_SNAPSHOT: Final = """
     INSERT INTO safe_psrl_snapshots (agent, version, link, payload, digest) VALUES (%s, %s, %b, %b, %b)
     ON CONFLICT (agent, version) DO UPDATE SET link = excluded.link, payload = excluded.payload, digest = excluded.digest
@@ -40,22 +43,19 @@ Database = AsyncConnection[Any]
 
 
 class Loaded(NamedTuple):
-    """A stream, or the end of one, and where it ends."""
+    """A stream, or the tail of one, and its head."""
 
     stream: StoredStream
     head: Link
 
 
-async def names(db: Database) -> list[str]:
-    return sorted(agent for (agent,) in await _rows(db, NAMES))
-
-
-async def heads(db: Database) -> dict[str, StreamHead]:
-    return {agent: StreamHead(version, snapshot) for agent, version, snapshot in await _rows(db, ALL_HEADS)}
+async def heads(db: Database, agents: Collection[str] | None) -> dict[str, StreamHead]:
+    query = db.execute(ALL_HEADS) if agents is None else db.execute(HEADS, {"agents": list(agents)})
+    return {agent: StreamHead(version, newest) for agent, version, newest in await (await query).fetchall()}
 
 
 async def load(db: Database, agent: str) -> Loaded:
-    """From the newest snapshot that is whole, every event up to the head, each one checked."""
+    """The newest intact snapshot and every event after it, up to the head, each one verified."""
     found = await _rows(db, HEAD, agent)
     snapshots = await _rows(db, SNAPSHOTS, agent)
     whole = next((row for row in snapshots if is_whole(agent, row)), None)
@@ -71,7 +71,7 @@ async def load(db: Database, agent: str) -> Loaded:
 
 
 async def load_tail(db: Database, agent: str, after: int, known: bytes | None) -> Loaded | None:
-    """The events after `after`, whose checksum was `known`; None if they are not all there, or belong to another history."""
+    """The events after `after`, whose checksum was `known`; None if some are gone, or belong to another history."""
     found = await _rows(db, HEAD, agent)
     rows = await _rows(db, EVENTS_FROM, agent, after)
     start = BEGINNING
@@ -87,7 +87,7 @@ async def load_tail(db: Database, agent: str, after: int, known: bytes | None) -
 
 
 async def save_snapshot(db: Database, agent: str, version: int, snapshot: bytes) -> None:
-    """Two snapshots are kept. Events go only behind the older one, and only after it was read back whole."""
+    """Keeps two snapshots. Events are deleted up to the older one, and only after that was verified."""
     older = next((row for row in await _rows(db, SNAPSHOTS, agent) if is_whole(agent, row)), None)
     if older is not None and older[0] >= version:
         return
