@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from safe_psrl import settle
 from safe_psrl_cli.main import main
 from safe_psrl_experiments.bench import grow, history
 
@@ -46,4 +47,4 @@ def test_the_history_is_what_an_agent_stores() -> None:
     for event in history.history(95):
         record.apply(event)
     assert (record.totals.transitions, record.totals.completed_episodes, record.state.episode) == (100, 10, 10)
-    assert record.settled_state().transition_counts[0, 0, 0, 0] == 100
+    assert settle(record.definition.learner.spec, record.state).transition_counts[0, 0, 0, 0] == 100
