@@ -17,7 +17,8 @@ async def check_room(agents: AgentService, quotas: Quotas, name: str, spec: mode
     """Raise `LimitExceededError` if there is none. An agent that exists needs none: creating it again changes nothing."""
     if name in agents.registry:
         return
-    await agents.registry.complete.wait()  # what every agent needs is known
+    if not agents.registry.complete.is_set():  # after a start: the size of every agent must be known
+        await agents.refresh()
     _check_quota(agents, quotas, caller().identity)
     used = agents.registry.size.table_entries
     needed, most = table_entries(spec.cmdp), agents.limits.max_total_table_entries

@@ -157,9 +157,9 @@ def test_a_server_does_not_start_with_files_that_cannot_be_used(
 @pytest.mark.parametrize(
     ("security", "message"),
     [
-        ({"certificate": "a"}, "needs a key"),
-        ({"key": "a"}, "needs a key"),
-        ({"client_ca": "a"}, "client_ca needs a certificate"),
+        ({"certificate": "a"}, "must be set together"),
+        ({"key": "a"}, "must be set together"),
+        ({"client_ca": "a"}, "client_ca needs certificate"),
         ({"client_ca": "a", "certificate": "a", "key": "a"}, "client_ca needs identities"),
     ],
 )
