@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
-from tests.system.postgres_process import PostgresProcess
 
 from safe_psrl import CmdpSpec, Constraint, warm_up
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, events_pb2, model_pb2
@@ -26,6 +25,7 @@ from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.store import EventStore
 from safe_psrl_server.store.memory import MemoryStore
 from safe_psrl_server.store.sqlite.store import SqliteStore
+from tests.system.postgres_process import PostgresProcess
 
 HORIZON = 3
 names = count()

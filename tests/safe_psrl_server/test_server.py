@@ -90,7 +90,7 @@ def test_a_second_server_on_the_directory_is_refused(tmp_path: Path, make_wire: 
     """The first one goes on."""
     store = f"sqlite:{tmp_path}"
     with EmbeddedServer(store=store) as server:
-        with pytest.raises(StoreError, match="in use by process"), EmbeddedServer(store=store):
+        with pytest.raises(StoreError, match="in use by another server"), EmbeddedServer(store=store):
             pass
         with make_wire(server.target) as wire:
             wire.create(name="a")
@@ -175,7 +175,7 @@ def test_stopping_ends_streams_that_have_no_end(make_wire: Callable[..., Any], r
     wire.channel.close()
 
 
-async def test_health_follows_the_servers_life(tmp_path: Path) -> None:
+async def test_health_follows_the_servers_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NOT_SERVING while agents are recovered, SERVING then, NOT_SERVING again while calls drain."""
     server = Server(load_config(None, {}, {"listen": "127.0.0.1:0", "metrics": "", "store": f"sqlite:{tmp_path}"}))
     seen: list[int] = []
@@ -185,22 +185,21 @@ async def test_health_follows_the_servers_life(tmp_path: Path) -> None:
             reply = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
             seen.append(reply.status)
 
-    recover = server.host.recover
+    open_agents = server.agents.open
 
-    async def recover_and_look() -> None:
+    async def look_and_open() -> None:
         await look()
-        await recover()
+        await open_agents()
 
-    server.host.recover = recover_and_look
+    monkeypatch.setattr(server.agents, "open", look_and_open)
     await server.start()
     await look()
-    stop = server._grpc.stop
-
-    async def look_and_stop(grace: float | None) -> None:
-        await look()
-        await stop(grace)
-
-    server._grpc.stop = look_and_stop
-    await asyncio.wait_for(server.drain(), 30)
+    async with grpc.aio.insecure_channel(server.target) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=20)
+        replies = aiter(watch)
+        assert (await anext(replies)).status == seen[-1]
+        draining = asyncio.create_task(server.drain())
+        seen.append((await anext(replies)).status)
+        await asyncio.wait_for(draining, 30)
     serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
     assert seen == [not_serving, serving, not_serving]

@@ -170,8 +170,8 @@ class Registry:
             await for_each(part, lambda name: self._refresh(name, heads[name]), LOADS_AT_ONCE)
             found += sum(agent.exists for name in part if (agent := self._agents.get(name)) is not None)
             if found >= size:
-                return
-        if not after and enough is None:
+                break
+        if not self._stored:
             self.complete.set()
 
     async def catch_up(self, agent: Agent) -> None:

@@ -230,7 +230,9 @@ class Runtime:
     def _fail(self, batch: list[_Decided], error: Exception) -> None:
         """The process must stop: fail every call."""
         self.failure = error if isinstance(error, StoreFailedError) else StoreFailedError(f"a commit failed: {error!r}")
-        for call in [*(decided.call for decided in batch), *self._inbox.clear()]:
+        for decided in batch:
+            self._end(decided.call, _stopping(self.failure))
+        for call in self._inbox.clear():
             call.fail(_stopping(self.failure))
         self.failed.set()
 

@@ -41,5 +41,5 @@ async def test_a_transition_that_could_not_be_applied_is_read_again(
     _, last = await report(2)
     assert (last.duplicate, last.done) == (False, True)
     record = bench.record("agent")
-    assert record.totals.transitions == record.settled_state().transition_counts.sum() == 3
-    assert (await bench.agents.verify("agent")).same
+    assert record.totals.transitions == record.state.transition_counts.sum() == 3
+    assert (await bench.agents.verify("agent")).equal

@@ -1,6 +1,5 @@
 """Agents whose problem lists its next states: through the service, its store and its snapshots as any other."""
 
-import asyncio
 import shutil
 from collections.abc import Callable
 from itertools import pairwise
@@ -15,7 +14,7 @@ from safe_psrl import CmdpSpec, Constraint, SafePsrl, SimulatedRun
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from safe_psrl_server.agents.conversion import cmdp_to_message, pack, unpack
 from safe_psrl_server.agents.definition import definition_of
-from safe_psrl_server.agents.snapshot import refuse_nonsense, restored, snapshot_of
+from safe_psrl_server.agents.snapshot import check_record, restored, snapshot_of
 from safe_psrl_server.errors import InvalidArgumentError
 from safe_psrl_server.store.sqlite.store import SqliteStore
 from safe_psrl_testbed import TabularEnvironment
@@ -55,11 +54,10 @@ async def test_learning_equals_the_library_through_crashes(tmp_path: Path, make_
         for _ in range(5):
             await play(bench, environment)
         run.advance(5)
-        state = bench.record("a").settled_state()
+        state = bench.record("a").state
         assert np.array_equal(state.transition_counts, run.state.transition_counts)
         assert np.array_equal(state.dual_variables, run.state.dual_variables)
-        while bench.host._background:  # a copy is only a crash's image while nobody writes
-            await asyncio.gather(*bench.host._background)
+        await bench.agents.runtime.finish()  # a copy is the image of a crash only while nothing is written
         shutil.copytree(tmp_path / str(part), tmp_path / str(part + 1))
         await bench.store.close()
     assert run.state.transition_counts.shape == (4 if per_step else 1, 40, 3, 3)
@@ -137,7 +135,7 @@ async def test_a_snapshot_is_as_large_as_the_support(bench: Any) -> None:
         data = snapshot_of(record).SerializeToString()
         sizes.append(len(data))
         assert restored("a", data).digest() == record.digest()
-        refuse_nonsense(restored("a", data))
+        check_record(restored("a", data))
         await bench.commands.delete("a")
     assert all(more < 2.5 * fewer for fewer, more in pairwise(sizes))
 
@@ -152,4 +150,4 @@ async def test_impossible_counts_are_refused(bench: Any, make_spec: Spec, place:
     counts[place] = 1
     snapshot.transition_counts.CopyFrom(pack(counts))
     with pytest.raises(ValueError, match=r"transition counts are impossible|an array is"):
-        refuse_nonsense(restored("a", snapshot.SerializeToString()))
+        check_record(restored("a", snapshot.SerializeToString()))

@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,15 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from safe_psrl import CmdpSpec, Constraint
-from safe_psrl.learner import AgentState, settle
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
-from safe_psrl_server.agents import decisions
 from safe_psrl_server.agents.conversion import cmdp_to_message
-from safe_psrl_server.agents.definition import completed
-from safe_psrl_server.agents.observations import read
+from safe_psrl_server.agents.observations import read_steps
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.embedded import EmbeddedServer
-from safe_psrl_server.errors import ServiceError
 from safe_psrl_server.store.memory import MemoryStore
 
 HORIZON, STATES, ACTIONS = 4, 3, 2
@@ -118,8 +113,8 @@ def test_a_trajectory_teaches_what_its_steps_teach(
         await learn_by_steps(bench.commands, played)
         await learn_by_trajectories(bench.commands, played)
         one, other = [await bench.agents.verify(name) for name in ("steps", "trajectories")]
-        assert one.same
-        assert other.same
+        assert one.equal
+        assert other.equal
         assert one.digest == other.digest
         assert bench.record("steps").digest() == bench.record("trajectories").digest() == one.digest
         assert bench.record("trajectories").totals.transitions == sum(len(episode.path) for episode in played)
@@ -135,9 +130,9 @@ async def test_an_episode_that_is_reported_at_once_is_three_events(bench: Any, m
     path = [transition(0, 1, 0)] * 50
     await bench.commands.report_episode(control_pb2.ReportEpisodeRequest(agent="a", episode=1, transitions=path))
     stored = [events_pb2.Event.FromString(event) for event in (await bench.store.load("a")).events]
-    kinds = ["agent_created", "episode_started", "trajectory_observed", "episode_ended"]
+    kinds = ["agent_created", "episode_started", "transitions_observed", "episode_ended"]
     assert [event.WhichOneof("kind") for event in stored] == kinds
-    assert [step.step for step in read(stored[2])[1]] == list(range(50))
+    assert [step.step for step in read_steps(stored[2].transitions_observed).steps] == list(range(50))
     assert bench.record("a").version == 4
 
 
@@ -172,150 +167,8 @@ def test_trajectories_outlive_a_restart_and_a_crash(tmp_path: Path, make_wire: A
                 assert wire.status("a").state_digest == later
 
 
-# --- what was foreseen
-
-
-def trajectory(record: AgentRecord, *path: control_pb2.Transition) -> events_pb2.Event:
-    (event, *_), _, _ = decisions.report_all(record, 1, path, 2)
-    return event
-
-
-def foresee(record: AgentRecord, event: events_pb2.Event) -> AgentState:
-    """As when the next episode is planned for."""
-    foreseen = settle(record.definition.spec, record.state_after(event))
-    record.note_settled(foreseen, event)
-    return foreseen
-
-
-def test_what_was_foreseen_is_what_comes(begun: Begun, transition: See) -> None:
-    record, twin = begun(), begun()
-    event = trajectory(record, transition(0, 1, 2), transition(2, 0, 3))
-    foreseen = foresee(record, event)
-    assert record.totals.transitions == 0
-    record.apply(event)
-    twin.apply(event)
-    assert record.digest() == twin.digest()
-    assert record.state.transition_counts is foreseen.transition_counts, "it was worked out again"
-
-
-def test_what_was_foreseen_of_another_event_is_not_taken(begun: Begun, transition: See) -> None:
-    """As when another server appended first: the record gets what was stored, not what was decided here."""
-    ours, theirs = [transition(0, 1, 2), transition(2, 0, 3)], [transition(0, 1, 1), transition(1, 0, 0)]
-    record, twin = begun(), begun()
-    foresee(record, trajectory(record, *ours))
-    stored = trajectory(twin, *theirs)
-    record.apply(stored)
-    twin.apply(stored)
-    assert record.digest() == twin.digest()
-
-
-def test_an_equal_event_that_met_another_record_is_not_taken_either(begun: Begun, transition: See) -> None:
-    """Another server appended a step of another episode, and then the same trajectory: both are learned from."""
-    record, twin = begun(max_open_episodes=2), begun(max_open_episodes=2)
-    _, plan = twin.definition.learner.start_episode(twin.state)
-    second = decisions.starting(plan, "", None, "test", 0.0, 1)
-    for one in (record, twin):
-        one.apply(second)
-    event = trajectory(record, transition(0, 1, 2))
-    foresee(record, event)
-    (between,), _ = decisions.report(twin, 2, 0, transition(1, 0, 0), 2)
-    equal = events_pb2.Event.FromString(event.SerializeToString())
-    for one in (record, twin):
-        one.apply(between)
-        one.apply(equal)
-    assert record.digest() == twin.digest()
-    assert record.settled_state().transition_counts.sum() == 2
-
-
-def test_the_policy_of_an_episode_that_was_planned_here_is_not_read_again(begun: Begun) -> None:
-    record = begun(max_open_episodes=2)
-    _, plan = record.definition.learner.start_episode(record.state)
-    start = decisions.starting(plan, "", None, "test", 0.0, 1)
-    record.foresee_start(start, plan)
-    record.apply(start)
-    assert record.episodes[2].policy is plan.policy
-    assert record.state.dual_variables is plan.next_dual_variables
-
-
-def test_the_policy_that_was_planned_is_not_taken_for_another_episode(begun: Begun) -> None:
-    """As when another server began one first."""
-    record = begun(max_open_episodes=2)
-    _, plan = record.definition.learner.start_episode(record.state)
-    ours, theirs = decisions.starting(plan, "", None, "test", 0.0, 1), decisions.starting(plan, "", None, "test", 0.0, 1)
-    theirs.episode_started.policy.actions[:] = [1 - action for action in plan.policy.ravel().tolist()]
-    theirs.episode_started.next_dual_variables[:] = [dual + 1 for dual in plan.next_dual_variables.tolist()]
-    record.foresee_start(ours, plan)
-    record.apply(theirs)
-    assert (record.episodes[2].policy == 1 - plan.policy).all()
-    assert (record.state.dual_variables == plan.next_dual_variables + 1).all()
-
-
-@pytest.mark.parametrize("varies", [False, True])
-def test_a_step_that_is_known_is_read_as_one_that_is_not(varies: bool, transition: See) -> None:
-    """Whatever its message says, and at whichever step it comes."""
-    record = AgentRecord("a")
-    spec = completed(definition(learned=False, stationary=not varies, listed=False), 60.0)
-    record.apply(events_pb2.Event(agent_created=events_pb2.AgentCreated(spec=spec)))
-    noted = record.definition.noted
-    said: list[dict[str, Any]] = [
-        {},
-        {"reward": 0.25},
-        {"costs": [0.5] * len(spec.cmdp.constraints)},
-        {"terminal": True},
-        {"reward": 0.0},
-    ]
-    messages = [transition(0, 0, 0, **fields) for fields in said]
-    messages.append(control_pb2.Transition.FromString(b"\x92\x4e\x30" + b"x" * 48))  # with a field that nobody knows
-    for step in (0, 1):
-        for message in messages:
-            noted.steps.clear()
-            first, second = decisions.observe(record, step, message), decisions.observe(record, step, message)
-            noted.moves.clear()
-            assert first == second == decisions.observe(record, step, message)
-            assert len(noted.steps) == (message is messages[0])
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        [(0, 1, 2), (2, 0, 1)],
-        [(0, 1, 2), (2, 0, 1), (1, 0, 0), (0, 0, 0)],
-        [(0, 1, 2), (1, 0, 0)],
-        [(2, 0, 1), (1, 0, 0)],
-        [(0, 1, 2), (2, 0, 3)],
-        [],
-    ],
-)
-@pytest.mark.parametrize("terminal", [(), (0,), (1,)])
-def test_a_path_of_known_steps_is_read_as_one_of_others(
-    path: list[tuple[Any, ...]], terminal: tuple[int, ...], transition: See
-) -> None:
-    """And refused for the same."""
-    record = AgentRecord("a")
-    spec = definition(learned=False, stationary=True, listed=False)
-    spec.cmdp.initial_state = 0
-    record.apply(events_pb2.Event(agent_created=events_pb2.AgentCreated(spec=completed(spec, 60.0))))
-    _, plan = record.definition.learner.start_episode(record.state)
-    record.apply(decisions.starting(plan, "", None, "test", 0.0, 1))
-    told = [transition(*move, terminal=step in terminal) for step, move in enumerate(path)]
-
-    def outcome() -> tuple[object, ...]:
-        try:
-            return decisions.report_all(record, 1, told, 7)
-        except ServiceError as error:
-            return type(error), str(error), error.reason
-
-    record.definition.noted.steps.clear()
-    first = outcome()
-    for step, move in enumerate(told):
-        with suppress(ServiceError):
-            decisions.observe(record, step, move)
-    assert outcome() == first
-    assert (decisions.known_path(record, told) is not None) == (told != [] and not terminal and isinstance(first[0], list))
-
-
 async def test_a_trajectory_that_lost_the_race_is_decided_on_anew(make_bench: Any, make_spec: Spec, transition: See) -> None:
-    """Two servers on one store. The loser's plan of the next episode was made from what it foresaw, and is made again."""
+    """Two servers on one store. The loser's plan of the next episode was made again from what the other one wrote."""
     store = MemoryStore()
     one, two = await make_bench(store).open(), await make_bench(store).open()
     alone = await make_bench(MemoryStore()).open()
@@ -330,8 +183,8 @@ async def test_a_trajectory_that_lost_the_race_is_decided_on_anew(make_bench: An
         await first.commands.report_episode(control_pb2.ReportEpisodeRequest(agent="a", episode=1, transitions=path))
         assert (await second.commands.report_episode(request)).next.episode == 3
     verified = await two.agents.verify("a")
-    assert verified.same
+    assert verified.equal
     assert two.record("a").digest() == alone.record("a").digest()
-    assert two.record("a").settled_state().transition_counts.sum() == 6
+    assert two.record("a").state.transition_counts.sum() == 6
     for bench in (one, two, alone):
         await bench.close()

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,8 +54,8 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.place = 0
         self.every_events = every_events
         self.runner = asyncio.Runner()
-        self.run(self.open())
-        self.run(self.bench.commands.create("a", type(self).make_spec(learned=learned)))
+        self.run(self.open)
+        self.run(lambda: self.bench.commands.create("a", type(self).make_spec(learned=learned)))
         self.learner = SafePsrl(type(self).make_problem(learned=learned))
         self.state = self.learner.initial_state()
         self.plan: Any = None
@@ -65,14 +66,17 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.request_id = ""
 
     def teardown(self) -> None:
-        self.run(self.bench.close())
+        self.run(self.bench.close)
         self.runner.close()
         shutil.rmtree(self.directory)
 
     # --- what is done to the host
 
-    def run(self, work: Awaitable[Any]) -> Any:
-        return self.runner.run(work)  # type: ignore[arg-type]
+    def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        async def in_loop() -> Any:
+            return await work()
+
+        return self.runner.run(in_loop())
 
     async def open(self) -> None:
         store = SqliteStore(self.directory / str(self.place))
@@ -86,7 +90,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         request = control_pb2.StepRequest(agent="a", episode=self.episode, step=step, transition=move.message)
         return self.bench.commands.report(request, wants_action=wants_action)
 
-    def refused(self, kind: type[ServiceError], call: Awaitable[Any]) -> ServiceError:
+    def refused(self, kind: type[ServiceError], call: Callable[[], Awaitable[Any]]) -> ServiceError:
         with pytest.raises(kind) as caught:
             self.run(call)
         return caught.value
@@ -117,7 +121,7 @@ class ProtocolMachine(RuleBasedStateMachine):
     @rule(abandon=st.booleans(), request_id=st.sampled_from(["", "new"]))
     def start(self, abandon: bool, request_id: str) -> None:
         name = f"{request_id}-{self.episode}" if request_id else ""
-        call = self.start_call(request_id=name, abandon_open=abandon)
+        call = partial(self.start_call, request_id=name, abandon_open=abandon)
         if self.paused or (self.is_open and not abandon):
             error = self.refused(FailedPreconditionError, call)
             assert error.reason == ("AGENT_PAUSED" if self.paused else "EPISODE_OPEN")
@@ -130,7 +134,7 @@ class ProtocolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.request_id)
     @rule()
     def start_again(self) -> None:
-        started = self.run(self.start_call(request_id=self.request_id))
+        started = self.run(lambda: self.start_call(request_id=self.request_id))
         assert started.episode == self.episode
         assert list(started.policy.actions) == self.plan.policy.ravel().tolist()
 
@@ -138,7 +142,7 @@ class ProtocolMachine(RuleBasedStateMachine):
     def ask(self) -> None:
         """A bare client: begins an episode if none is open."""
         request = control_pb2.GetActionRequest(agent="a", state=self.here if self.is_open else 0)
-        call = self.bench.commands.get_action(request)
+        call = partial(self.bench.commands.get_action, request)
         if self.paused:
             assert self.refused(FailedPreconditionError, call).reason == "AGENT_PAUSED"
             return
@@ -156,13 +160,13 @@ class ProtocolMachine(RuleBasedStateMachine):
         step = data.draw(st.integers(0, len(self.moves)))
         state = state if step else 0
         request = control_pb2.GetActionRequest(agent="a", state=state, episode=self.episode, step=step)
-        assert self.run(self.bench.commands.get_action(request)).action == act(self.plan, step, state)
+        assert self.run(lambda: self.bench.commands.get_action(request)).action == act(self.plan, step, state)
 
     @precondition(lambda self: self.is_open)
     @rule(action=ACTIONS, next_state=NEXT_STATES, reward=SIGNALS, wants_action=st.booleans())
     def report(self, action: int, next_state: int, reward: float, wants_action: bool) -> None:
         move, step = Move(self.here, action, next_state, reward), len(self.moves)
-        call = self.report_call(move, step, wants_action=wants_action)
+        call = partial(self.report_call, move, step, wants_action=wants_action)
         if wants_action and self.paused:
             assert self.refused(FailedPreconditionError, call).reason == "AGENT_PAUSED"
             return
@@ -174,7 +178,7 @@ class ProtocolMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def report_again(self, data: st.DataObject) -> None:
         step = data.draw(st.integers(0, len(self.moves) - 1))
-        _, reported = self.run(self.report_call(self.moves[step], step))
+        _, reported = self.run(lambda: self.report_call(self.moves[step], step))
         assert reported.duplicate
 
     @precondition(lambda self: self.moves)
@@ -184,13 +188,13 @@ class ProtocolMachine(RuleBasedStateMachine):
         move = self.moves[step]
         field = data.draw(st.sampled_from(["action", "next_state", "reward"]))
         other = {"action": 1 - move.action, "next_state": 2 - move.next_state, "reward": move.reward / 2 + 0.1}[field]
-        self.refused(AlreadyExistsError, self.report_call(move._replace(**{field: other}), step))
+        self.refused(AlreadyExistsError, lambda: self.report_call(move._replace(**{field: other}), step))
 
     @precondition(lambda self: self.is_open and len(self.moves) < HORIZON - 1)
     @rule(data=st.data())
     def report_ahead(self, data: st.DataObject) -> None:
         step = data.draw(st.integers(len(self.moves) + 1, HORIZON - 1))
-        error = self.refused(StepGapError, self.report_call(Move(0, 1, 0, 0.5), step))
+        error = self.refused(StepGapError, lambda: self.report_call(Move(0, 1, 0, 0.5), step))
         assert error.metadata["expected_step"] == str(len(self.moves))
 
     @precondition(lambda self: self.episode)
@@ -205,7 +209,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         if spoiled and path:
             path[-1].reward = 2.0
         request = control_pb2.ReportEpisodeRequest(agent="a", episode=self.episode, transitions=path)
-        call = self.bench.commands.report_episode(request)
+        call = partial(self.bench.commands.report_episode, request)
         if (spoiled and path) or (fresh and not self.is_open):
             self.refused(ServiceError, call)
             return
@@ -219,7 +223,7 @@ class ProtocolMachine(RuleBasedStateMachine):
     @rule()
     def end(self) -> None:
         request = control_pb2.EndEpisodeRequest(agent="a", episode=self.episode)
-        ended = self.run(self.bench.commands.end_episode(request))
+        ended = self.run(lambda: self.bench.commands.end_episode(request))
         assert not ended.is_open
         assert (ended.end == events_pb2.EPISODE_END_COMPLETED) == (len(self.moves) == HORIZON)
         self.is_open = False
@@ -233,7 +237,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         async def both() -> list[Any]:
             return await asyncio.gather(self.report_call(move, step), self.report_call(move, step))
 
-        assert sorted(reported.duplicate for _, reported in self.run(both())) == [False, True]
+        assert sorted(reported.duplicate for _, reported in self.run(both)) == [False, True]
         self.has_moved(move, step)
 
     @precondition(lambda self: self.is_open)
@@ -247,7 +251,7 @@ class ProtocolMachine(RuleBasedStateMachine):
             calls = (self.report_call(move, step) for move in moves)
             return await asyncio.gather(*calls, return_exceptions=True)
 
-        outcomes = self.run(both())
+        outcomes = self.run(both)
         (loser,) = (i for i, outcome in enumerate(outcomes) if isinstance(outcome, AlreadyExistsError))
         self.has_moved(moves[1 - loser], step)
 
@@ -261,7 +265,7 @@ class ProtocolMachine(RuleBasedStateMachine):
             request = control_pb2.GetActionRequest(agent="a", state=0)
             return await asyncio.gather(self.start_call(request_id=name), self.bench.commands.get_action(request))
 
-        started, acted = self.run(both())
+        started, acted = self.run(both)
         assert started.episode == acted.episode
         self.has_started(started.episode)
         self.request_id = name
@@ -270,28 +274,27 @@ class ProtocolMachine(RuleBasedStateMachine):
     @rule()
     def pause_or_resume(self) -> None:
         self.paused = not self.paused
-        self.run(self.bench.commands.pause("a", "test") if self.paused else self.bench.commands.resume("a"))
+        self.run(lambda: self.bench.commands.pause("a", "test") if self.paused else self.bench.commands.resume("a"))
 
     @rule()
     def restart(self) -> None:
         """A clean stop: snapshots, then another process."""
-        self.run(self.bench.close())
-        self.run(self.open())
+        self.run(self.bench.close)
+        self.run(self.open)
 
     @rule()
     def crash(self) -> None:
         """The files as they lie on the disk at this moment, log and all, are all that the next process has."""
 
         async def copy() -> None:
-            while self.bench.host._background:  # a copy is only a crash's image while nobody writes
-                await asyncio.gather(*self.bench.host._background)
+            await self.bench.agents.runtime.finish()  # a copy is the image of a crash only while nothing is written
             shutil.copytree(self.directory / str(self.place), self.directory / str(self.place + 1))
             await self.bench.store.close()
 
-        self.run(copy())
+        self.run(copy)
         shutil.rmtree(self.directory / str(self.place))
         self.place += 1
-        self.run(self.open())
+        self.run(self.open)
 
     # --- always
 
@@ -300,8 +303,8 @@ class ProtocolMachine(RuleBasedStateMachine):
         """Every acknowledged transition once, no other; the dual variables of a learner that saw the same."""
         if not hasattr(self, "bench"):
             return
-        record = self.bench.record("a")
-        counts = record.settled_state().transition_counts
+        record = self.run(lambda: self.bench.agents.record("a"))
+        counts = record.state.transition_counts
         expected = np.zeros_like(counts)
         for place, times in self.counts.items():
             expected[0][place] = times

@@ -304,9 +304,14 @@ async def test_a_long_batch_lets_others_be_answered(make_bench: Any) -> None:
             await asyncio.sleep(0)
             passes += 1
 
+    async def messages() -> AsyncIterator[control_pb2.StepStreamRequest]:
+        yield batch(*[start("nobody")] * MAX_BATCH_CALLS)
+
     looking_on = asyncio.create_task(others())
     await asyncio.sleep(0)
-    await ControlService(bench.commands, stream_backlog=8)._begin(batch(*[start("nobody")] * MAX_BATCH_CALLS))
+    replies = ControlService(bench.commands, stream_backlog=8).StepStream(messages(), None)
+    assert len((await anext(replies)).batch.replies) == MAX_BATCH_CALLS
+    await replies.aclose()
     looking_on.cancel()
     assert passes >= MAX_BATCH_CALLS // 64 - 1
     await bench.close()

@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from safe_psrl_server.store.log import LOG
 
 from safe_psrl_proto.v1 import control_pb2, model_pb2
+from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.config import Limits, SnapshotPolicy
-from safe_psrl_server.errors import DataLossError
-from safe_psrl_server.store import StoreError, log
+from safe_psrl_server.store import StoreError
+from safe_psrl_server.store.sqlite.commit_counter import COUNTER_FILE
 from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
+from tests.safe_psrl_server.store.appending import execute
 
 WAL = f"{DATABASE_FILE}-wal"
 Damage = Callable[[bytearray], None]
@@ -32,11 +33,10 @@ class Image(NamedTuple):
 
     files: dict[str, bytes]
     states: dict[str, bytes]  # by agent; deleted ones are not among them
-    in_log: int = 0  # bytes of our own log that are not in the database
 
 
-def state_of(host: AgentService, name: str) -> bytes:
-    return snapshot_of(host.record(name)).SerializeToString(deterministic=True)
+def state_of(record: AgentRecord) -> bytes:
+    return snapshot_of(record).SerializeToString(deterministic=True)
 
 
 async def play(bench: Any, name: str, episodes: int, steps: int) -> None:
@@ -60,50 +60,43 @@ async def fill(bench: Any, spec: model_pb2.AgentSpec) -> dict[str, bytes]:
         await play(bench, name, 2, 1)
         await bench.snapshot(name)
     await bench.commands.delete("gone")
-    for name in ("7", "omega"):  # after the last snapshot, so in the log
+    for name in ("7", "omega"):  # after the last snapshot
         await bench.commands.end_episode(control_pb2.EndEpisodeRequest(agent=name, episode=2))
         await play(bench, name, 2, 1)
     await bench.commands.pause("omega", "night")
-    return {name: state_of(bench.host, name) for name in ("alpha", "7", "beta", "omega")}
+    return states_in(bench)
+
+
+def states_in(bench: Any) -> dict[str, bytes]:
+    return {name: state_of(bench.record(name)) for name in ("alpha", "7", "beta", "omega")}
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
-    """Without the room that the log has left."""
-    names = (DATABASE_FILE, WAL, LOG, "commits")
-    return {
-        name: (directory / name).read_bytes().rstrip(b"\0" * (name == LOG)) for name in names if (directory / name).exists()
-    }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _little_room() -> Iterator[None]:
-    """Thousands of stores are opened here, and each fills its log with zeros."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log, "ROOM", 16 * log.BLOCK)
-        yield
+    names = (DATABASE_FILE, WAL, COUNTER_FILE)
+    return {name: (directory / name).read_bytes() for name in names if (directory / name).exists()}
 
 
 @pytest.fixture(scope="module")
 def images(
     tmp_path_factory: pytest.TempPathFactory, make_bench: Callable[..., Any], make_spec: Callable[..., model_pb2.AgentSpec]
 ) -> dict[str, Image]:
-    """A database as a clean stop leaves it; one as a crash does, all in its logs; and one of which half is in SQLite's log."""
+    """A database after a clean stop; one after a crash, all of it in its write-ahead log; and one with half of it there."""
 
     async def build() -> dict[str, Image]:
         directory = tmp_path_factory.mktemp("image") / "data"
         bench = await make_bench(SqliteStore(directory)).open()
-        states = await fill(bench, make_spec())
-        crashed = files_of(directory)
-        assert len(crashed[WAL]) > 20_000
-        in_log = bench.store._log._end
-        assert in_log > 500
-        bench.store._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        await bench.store._other(lambda db: db.execute("UPDATE events SET version = version"))
-        halved = files_of(directory)
+        crashed = Image(states=await fill(bench, make_spec()), files=files_of(directory))
+        assert len(crashed.files[WAL]) > 20_000
+        execute(directory, "PRAGMA wal_checkpoint(TRUNCATE)")
+        for name in ("7", "alpha"):
+            await bench.commands.end_episode(control_pb2.EndEpisodeRequest(agent=name, episode=bench.record(name).episode))
+            await play(bench, name, 3, 2)
+            await bench.snapshot(name)
+        halved = Image(states=states_in(bench), files=files_of(directory))
         await bench.close()
-        clean = files_of(directory)
-        assert WAL not in clean
-        return {"clean": Image(clean, states), "crashed": Image(crashed, states, in_log), "halved": Image(halved, states)}
+        clean = Image(states=halved.states, files=files_of(directory))
+        assert WAL not in clean.files
+        return {"clean": clean, "crashed": crashed, "halved": halved}
 
     return asyncio.run(build())
 
@@ -111,29 +104,28 @@ def images(
 async def outcomes(directory: Path, image: Image) -> list[str]:
     """What came of the store in `directory`, agent by agent. Fails for all that must not be."""
     store = SqliteStore(directory)
-    host = AgentService(store, Limits(), SnapshotPolicy())
+    agents = AgentService(store, Limits(), SnapshotPolicy())
     refusal: StoreError | None = None
     try:
         await store.open()
-        await host.recover()
+        await agents.registry.open()
+        await agents.refresh()
     except StoreError as error:
         refusal = error
     finally:
         await store.close()
     if refusal is not None:
-        assert re.fullmatch(r"the (store|database|data directory) .+", str(refusal)), str(refusal)
+        assert re.fullmatch(r"(the (store|database|data directory) .+|.* is unreadable: .+)", str(refusal)), str(refusal)
         return ["refused"]
-    host.ready = True
-    found = {agent.name: agent for agent in host.hosted()}
+    found = {agent.name: agent for agent in agents.agents()}
     told = []
     for name, state in image.states.items():
         assert name in found, f"{name} is not mentioned any more"
-        if found[name].record is None:
-            with pytest.raises(DataLossError):
-                host.record(name)
+        record = found[name].record
+        if record is None:
             told.append("quarantined")
         else:
-            assert state_of(host, name) == state, f"{name} is not what it was"
+            assert state_of(record) == state, f"{name} is not what it was"
             told.append("exact")
     for name in found.keys() - image.states.keys():
         assert found[name].record is None, f"{name} was never there, or was deleted"
@@ -254,37 +246,6 @@ def test_a_log_that_was_cut_off(tmp_path: Path, images: dict[str, Image], kind: 
     assert set(counts) == {"refused"}
 
 
-def test_flipped_bits_in_our_own_log(tmp_path: Path, images: dict[str, Image]) -> None:
-    """Whose event it was, and its place, concern all; the event itself only its agent."""
-    counts = survey(tmp_path, images["crashed"], LOG, flips(images["crashed"].in_log, 7))
-    assert set(counts) == {"exact", "quarantined", "refused"}
-
-
-def test_what_is_left_in_our_own_log_of_before_does_not_matter(tmp_path: Path, images: dict[str, Image]) -> None:
-    """The database has it."""
-    size, used = len(images["crashed"].files[LOG]), images["crashed"].in_log
-    assert size > used
-    damages = [*flips(size, 97, used), cut(used), cut(used + 1), zero(used, size)]
-    assert survey(tmp_path, images["crashed"], LOG, damages) == {"exact": 4 * len(damages)}
-
-
-def test_our_own_log_cut_off(tmp_path: Path, images: dict[str, Image]) -> None:
-    """A record of which the end is missing was acknowledged, so it is damage; behind it nothing is."""
-    used = images["crashed"].in_log
-    lengths = sorted({0, 1, 15, 16, 47, 48, used - 1, *range(0, used, used // 60)})
-    counts = survey(tmp_path, images["crashed"], LOG, [cut(length) for length in lengths])
-    assert set(counts) <= {"exact", "quarantined", "refused"}
-    assert counts["refused"] > len(lengths) // 2
-    assert counts["quarantined"]
-
-
-def test_lost_sectors_of_our_own_log(tmp_path: Path, images: dict[str, Image]) -> None:
-    damages = [zero(start, 512) for start in range(0, images["crashed"].in_log, 512)]
-    counts = survey(tmp_path, images["crashed"], LOG, damages)
-    assert set(counts) <= {"exact", "quarantined", "refused"}
-    assert counts["refused"]
-
-
 @pytest.mark.parametrize("kind", ["crashed", "halved"])
 @pytest.mark.parametrize("damage", [flip(3, 0)[1], flip(40, 7)[1], cut(32)[1], cut(20_000)[1], cut(0)[1]])
 async def test_a_refused_log_is_left_as_it_is(tmp_path: Path, images: dict[str, Image], kind: str, damage: Damage) -> None:
@@ -303,9 +264,9 @@ async def test_a_refused_log_is_left_as_it_is(tmp_path: Path, images: dict[str, 
 def test_a_damaged_count_of_commits(tmp_path: Path, images: dict[str, Image], kind: str) -> None:
     """Any byte of it, any length: it can only ask for too much, or for nothing."""
     image = images[kind]
-    size = len(image.files["commits"])
+    size = len(image.files[COUNTER_FILE])
     damages = [*(flip(position, bit) for position in range(size) for bit in (0, 3, 6)), *(cut(n) for n in range(0, size, 4))]
-    counts = survey(tmp_path, image, "commits", damages)
+    counts = survey(tmp_path, image, COUNTER_FILE, damages)
     assert set(counts) <= {"exact", "refused"}
     assert counts["exact"]
 

@@ -84,9 +84,12 @@ class SqliteStore:
         return StoreUsage(used, shutil.disk_usage(self._directory).free)
 
     async def close(self) -> None:
-        await self._in_thread(self._writer, self._closing.close)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
         self._writer.shutdown()
         self._reader.shutdown()
+        self._closing.close()
 
     # --- threads
 

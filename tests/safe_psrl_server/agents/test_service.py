@@ -1,24 +1,29 @@
-"""What calls mean where time, several open episodes, other writers or a failing store come in: the host without a network."""
+"""The agents without a network: time-outs, several open episodes, races, other writers, a failing store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
+from safe_psrl_server.agents import decisions, planner, runtime
 from safe_psrl_server.errors import (
     DataLossError,
+    DeadlineError,
     FailedPreconditionError,
     NotFoundError,
     ServiceError,
     UnavailableError,
 )
 from safe_psrl_server.rpc.control import ControlService
-from safe_psrl_server.store import DamagedStreamError, StoreFailedError
+from safe_psrl_server.store import Append, DamagedStreamError, StoreFailedError, StreamHead
 from safe_psrl_server.store.memory import MemoryStore
+from safe_psrl_server.store.sqlite import streams
 from safe_psrl_server.store.sqlite.store import SqliteStore
+from tests.safe_psrl_server.store.appending import execute
 
 Spec = Callable[..., model_pb2.AgentSpec]
 See = Callable[..., control_pb2.Transition]
@@ -53,7 +58,7 @@ async def test_an_inactive_episode_gives_way(bench: Any, make_spec: Spec, transi
     assert (await start(bench)).episode == 2
     record = bench.record("a")
     assert record.episodes[1].end == events_pb2.EPISODE_END_ABANDONED
-    assert record.settled_state().transition_counts.sum() == 1
+    assert record.state.transition_counts.sum() == 1
 
 
 async def test_asking_for_actions_does_not_give_way(bench: Any, make_spec: Spec) -> None:
@@ -127,7 +132,7 @@ async def test_racing_bare_clients_share_one_episode(bench: Any, make_spec: Spec
     await bench.commands.create("a", make_spec())
     replies = await asyncio.gather(*(act(bench, 0) for _ in range(20)))
     assert len(set(replies)) == 1
-    assert bench.record("a").state.episode == 1
+    assert bench.record("a").episode == 1
 
 
 async def test_racing_repeats_are_applied_once(bench: Any, make_spec: Spec, transition: See) -> None:
@@ -175,20 +180,21 @@ async def test_a_writer_elsewhere_is_noticed_and_decided_on_anew(make_bench: Any
 
 
 async def test_agents_do_not_wait_for_each_other(bench: Any, make_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one agent plans, another one acts."""
+    """While a long plan is made for one agent, another one acts."""
     for name in ("a", "b"):
         await bench.commands.create(name, make_spec())
-    planning, go_on, plan = asyncio.Event(), asyncio.Event(), bench.host.plan
+    planning, go_on, make_plan = threading.Event(), threading.Event(), planner.make_plan
 
-    async def slow(*arguments: Any) -> Any:
+    def slow(*arguments: Any) -> planner.TimedPlan:
         planning.set()
-        await go_on.wait()
-        return plan(*arguments)
+        assert go_on.wait(30)
+        return make_plan(*arguments)
 
-    monkeypatch.setattr(bench.host, "plan", slow)
-    waiting = asyncio.ensure_future(start(bench))
-    await planning.wait()
-    monkeypatch.setattr(bench.host, "plan", plan)
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "is_short", lambda _learner: False)
+        patch.setattr(planner, "make_plan", slow)
+        waiting = start(bench)
+        await asyncio.to_thread(planning.wait, 30)
     acted = await bench.commands.get_action(control_pb2.GetActionRequest(agent="b", state=0))
     assert acted.episode == 1
     assert not waiting.done()
@@ -196,19 +202,53 @@ async def test_agents_do_not_wait_for_each_other(bench: Any, make_spec: Spec, mo
     assert (await waiting).episode == 1
 
 
-async def test_a_caller_who_goes_away_leaves_no_half_of_a_call(bench: Any, make_spec: Spec, transition: See) -> None:
-    """Once begun a call is carried out: record and store agree, and the retry is a duplicate."""
+async def test_a_plan_made_for_an_outdated_record_is_made_again(
+    make_bench: Any, make_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another replica started an episode while the plan was made: the next one is planned from what it wrote."""
+    store = MemoryStore()
+    one, two = await make_bench(store).open(), await make_bench(store).open()
+    for bench in (one, two):
+        await bench.commands.create("a", make_spec(max_open_episodes=2))
+    planning, go_on, make_plan = threading.Event(), threading.Event(), planner.make_plan
+
+    def slow(*arguments: Any) -> planner.TimedPlan:
+        planning.set()
+        assert go_on.wait(30)
+        return make_plan(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "is_short", lambda _learner: False)
+        patch.setattr(planner, "make_plan", slow)
+        waiting = start(one)
+        await asyncio.to_thread(planning.wait, 30)
+    assert (await start(two)).episode == 1
+    go_on.set()
+    assert (await waiting).episode == 2
+    assert (await one.agents.verify("a")).equal
+    await one.close()
+    await two.close()
+
+
+async def test_a_caller_who_goes_away_leaves_no_half_of_a_call(
+    tmp_path: Path, make_bench: Any, make_spec: Spec, transition: See
+) -> None:
+    """A call is carried out as a whole or not at all: record and store agree, and a retry is recognised."""
+    bench = await make_bench(SqliteStore(tmp_path)).open()
     await bench.commands.create("a", make_spec())
     await start(bench)
-    for _ in range(3):
-        waiting = asyncio.ensure_future(report(bench, transition(0, 1, 0), episode=1, step=0))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+    for passes in range(6):
+        waiting = report(bench, transition(0, 1, 0), episode=1, step=0)
+        for _ in range(passes):
+            await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
+    await report(bench, transition(0, 1, 0), episode=1, step=0)
     _, reported = await report(bench, transition(0, 1, 0), episode=1, step=0)
     assert reported.duplicate
     assert bench.record("a").version == (await bench.store.load("a")).version == 3
+    assert (await bench.agents.verify("a")).equal
+    await bench.close()
 
 
 async def test_a_stream_that_is_dropped_leaves_no_task_behind(bench: Any, make_spec: Spec, transition: See) -> None:
@@ -250,7 +290,7 @@ async def test_nothing_is_served_before_recovery_and_after_closing(make_bench: A
 
 
 async def test_a_failed_commit_answers_unavailable_and_changes_no_record(
-    tmp_path: Path, make_bench: Any, make_spec: Spec, transition: See
+    tmp_path: Path, make_bench: Any, make_spec: Spec, transition: See, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Persist, then acknowledge: what was not stored is not in the record either, and no later call gets through."""
     bench = await make_bench(SqliteStore(tmp_path)).open()
@@ -258,26 +298,30 @@ async def test_a_failed_commit_answers_unavailable_and_changes_no_record(
     await start(bench)
     version = bench.record("a").version
 
-    def fail(_group: object) -> None:
+    def fail(*_arguments: object) -> set[str]:
         raise OSError("the disk is gone")
 
-    bench.store._enter = fail
-    for _ in range(2):
-        with pytest.raises(UnavailableError, match="the disk is gone"):
-            await report(bench, transition(0, 1, 0))
-        assert bench.record("a").version == version
-        assert bench.record("a").totals.transitions == 0
-    assert isinstance(bench.store.failure.result(), StoreFailedError)
-    await bench.store.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(streams, "append", fail)
+        calls = [report(bench, transition(0, 1, 0)) for _ in range(3)]
+        for call in calls:
+            with pytest.raises(UnavailableError, match="the disk is gone"):
+                await call
+    with pytest.raises(UnavailableError, match="the disk is gone"):
+        await report(bench, transition(0, 1, 0))
+    assert bench.record("a").version == version
+    assert bench.record("a").totals.transitions == 0
+    assert isinstance(bench.agents.runtime.failure, StoreFailedError)
+    await bench.close()
     again = await make_bench(SqliteStore(tmp_path)).open()
-    assert again.record("a").version == version
+    assert (await again.agents.record("a")).version == version
     await again.close()
 
 
-async def test_an_append_that_cannot_even_begin_holds_up_nobody(
+async def test_a_decision_that_fails_unexpectedly_fails_its_own_call_only(
     bench: Any, make_spec: Spec, transition: See, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent's turn is given back: the next call gets through."""
+    """The loop goes on, for the same agent, too."""
     await bench.commands.create("a", make_spec())
     await start(bench)
 
@@ -285,11 +329,63 @@ async def test_an_append_that_cannot_even_begin_holds_up_nobody(
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(bench.store, "append", fail)
+        patch.setattr(decisions, "report", fail)
         with pytest.raises(MemoryError):
             await report(bench, transition(0, 1, 0))
     _, reported = await asyncio.wait_for(report(bench, transition(0, 1, 0)), 10)
     assert (reported.step, reported.duplicate) == (0, False)
+
+
+async def test_calls_that_wait_together_share_a_commit(
+    make_bench: Any, make_spec: Spec, transition: See, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Group commit: at most one call of each agent; a refused one keeps no other from being stored."""
+    store = MemoryStore()
+    bench, sizes, commit = await make_bench(store).open(), list[int](), store.commit
+
+    async def observed(appends: Any) -> set[str]:
+        sizes.append(len(appends))
+        return await commit(appends)
+
+    names = [f"agent-{i}" for i in range(20)]
+    for name in names:
+        await bench.commands.create(name, make_spec())
+        await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent=name, state=0))
+    monkeypatch.setattr(store, "commit", observed)
+    moves = [(name, step) for step in range(2) for name in names]
+    requests = [
+        control_pb2.StepRequest(agent=name, episode=1, step=step, transition=transition(0, 1, 0)) for name, step in moves
+    ]
+    requests[3].transition.action = 99
+    calls = [bench.commands.report(request, wants_action=True) for request in requests]
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    refused = [isinstance(outcome, ServiceError) for outcome in outcomes]
+    assert [i for i, is_refused in enumerate(refused) if is_refused] == [3, 23]  # its second step has a gap before it
+    assert sizes == [19, 19]
+    await bench.close()
+
+
+async def test_a_call_that_takes_too_long_is_told_so_and_goes_on(
+    make_bench: Any, make_spec: Spec, transition: See, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DEADLINE_EXCEEDED after limits.call_seconds; the repetition is a duplicate."""
+    store = MemoryStore()
+    bench = await make_bench(store, call_seconds=0.05).open()
+    await bench.commands.create("a", make_spec())
+    await start(bench)
+    commit, may_end = store.commit, asyncio.Event()
+
+    async def stalled(appends: Any) -> set[str]:
+        await may_end.wait()
+        return await commit(appends)
+
+    monkeypatch.setattr(store, "commit", stalled)
+    with pytest.raises(DeadlineError, match=r"not done within 0\.05 s"):
+        await report(bench, transition(0, 1, 0), episode=1, step=0)
+    may_end.set()
+    _, reported = await report(bench, transition(0, 1, 0), episode=1, step=0)
+    assert reported.duplicate
+    await bench.close()
 
 
 async def test_a_damaged_agent_is_quarantined_and_the_others_go_on(tmp_path: Path, make_bench: Any, make_spec: Spec) -> None:
@@ -297,9 +393,9 @@ async def test_a_damaged_agent_is_quarantined_and_the_others_go_on(tmp_path: Pat
     bench = await make_bench(SqliteStore(tmp_path)).open()
     for name in ("a", "b"):
         await bench.commands.create(name, make_spec())
-    await bench.store.agents()  # files the journal
-    bench.store._writing.execute("UPDATE events SET payload = x'00' WHERE agent = 'a'")
-    await bench.store.close()
+    await bench.close()
+    execute(tmp_path, "UPDATE events SET payload = x'00' WHERE agent = 'a'")
+    execute(tmp_path, "DELETE FROM snapshots")
     again = await make_bench(SqliteStore(tmp_path)).open()
     for call in (
         lambda: start(again),
@@ -311,13 +407,14 @@ async def test_a_damaged_agent_is_quarantined_and_the_others_go_on(tmp_path: Pat
     ):
         with pytest.raises(DataLossError, match="event 1 was changed"):
             await call()
+    await again.agents.refresh()
     assert [agent.name for agent in again.agents.agents()] == ["a", "b"]
     reply = await again.commands.start_episode(control_pb2.StartEpisodeRequest(agent="b"))
     assert reply.episode == 1
     await again.close()
     once_more = await make_bench(SqliteStore(tmp_path)).open()
     with pytest.raises(DataLossError):
-        once_more.record("a")
+        await once_more.agents.record("a")
     await once_more.close()
 
 
@@ -328,7 +425,7 @@ async def test_a_damaged_agent_is_quarantined_and_the_others_go_on(tmp_path: Pat
         b"\xff\xff",
         events_pb2.Event(agent_created=events_pb2.AgentCreated()).SerializeToString(),
         events_pb2.Event(episode_ended=events_pb2.EpisodeEnded(episode=7)).SerializeToString(),
-        events_pb2.Event(transition_observed=events_pb2.TransitionObserved(episode=7)).SerializeToString(),
+        events_pb2.Event(transitions_observed=events_pb2.TransitionsObserved(episode=7)).SerializeToString(),
     ],
 )
 async def test_events_that_cannot_be_folded_quarantine_their_agent(make_bench: Any, make_spec: Spec, event: bytes) -> None:
@@ -337,23 +434,23 @@ async def test_events_that_cannot_be_folded_quarantine_their_agent(make_bench: A
     bench = await make_bench(store).open()
     for name in ("a", "b"):
         await bench.commands.create(name, make_spec())
-    await store.append("a", 1, [event])
+    await store.commit([Append("a", 1, [event])])
     again = await make_bench(store).open()
     with pytest.raises(DataLossError, match="cannot be folded"):
-        again.record("a")
-    assert again.record("b").exists
+        await again.agents.record("a")
+    assert (await again.agents.record("b")).exists
 
 
 async def test_a_listed_agent_of_which_nothing_is_found_is_quarantined(make_bench: Any) -> None:
     """It was something once: it is neither forgotten nor replaced by a blank one."""
 
     class Forgetful(MemoryStore):
-        async def agents(self) -> list[str]:
-            return ["a"]
+        async def heads(self, agents: Collection[str] | None = None) -> dict[str, StreamHead]:  # noqa: ARG002
+            return {"a": StreamHead(3, 0)}
 
     bench = await make_bench(Forgetful()).open()
     with pytest.raises(DataLossError, match="nothing is stored under its name"):
-        bench.record("a")
+        await bench.agents.record("a")
 
 
 async def test_snapshots_are_taken_by_count_and_at_the_end(tmp_path: Path, make_bench: Any, make_spec: Spec) -> None:
@@ -362,8 +459,7 @@ async def test_snapshots_are_taken_by_count_and_at_the_end(tmp_path: Path, make_
     await bench.commands.create("a", make_spec())
     for _ in range(5):
         await start(bench, abandon_open=True)
-    while bench.host._background:
-        await asyncio.gather(*bench.host._background)
+    await bench.agents.runtime.finish()
     stream = await bench.store.load("a")
     assert stream.snapshot is not None
     assert len(stream.events) < 4
@@ -375,7 +471,7 @@ async def test_snapshots_are_taken_by_count_and_at_the_end(tmp_path: Path, make_
     assert (await store.load("a")).events == []
     await store.close()
     again = await make_bench(SqliteStore(tmp_path)).open()
-    assert again.record("a").digest() == state
+    assert (await again.agents.record("a")).digest() == state
     await again.close()
 
 
@@ -388,8 +484,7 @@ async def test_long_trajectories_are_not_left_to_be_read(make_bench: Any, make_s
         await start(few)
         path = [transition(0, 1, 0)] * steps
         await few.commands.report_episode(control_pb2.ReportEpisodeRequest(agent="a", episode=number, transitions=path))
-        while few.host._background:
-            await asyncio.gather(*few.host._background)
+        await few.agents.runtime.finish()
         taken.append(len((await few.store.load("a")).events))
     assert taken == [4, 0, 3, 0, 3, 0]
     await few.close()
@@ -413,19 +508,18 @@ async def test_a_refused_call_changes_nothing(bench: Any, make_spec: Spec, trans
         with pytest.raises(ServiceError):
             await call
     assert await bench.store.load("a") == stored
-    assert await bench.store.agents() == ["a"]
+    assert list(await bench.store.heads()) == ["a"]
     with pytest.raises(NotFoundError):
-        bench.record("b")
+        await bench.agents.record("b")
 
 
 async def test_a_snapshot_of_a_damaged_stream_is_refused(tmp_path: Path, make_bench: Any, make_spec: Spec) -> None:
     """The event that it stands for must be there; what is served goes on, and nothing is overwritten."""
     bench = await make_bench(SqliteStore(tmp_path)).open()
     await bench.commands.create("a", make_spec())
-    await bench.store.agents()  # files the journal
-    bench.store._writing.execute("DELETE FROM events")
+    execute(tmp_path, "DELETE FROM events")
     await bench.snapshot("a")
-    assert bench.store._writing.execute("SELECT count(*) FROM snapshots").fetchone() == (0,)
+    assert execute(tmp_path, "SELECT count(*) FROM snapshots") == [(0,)]
     with pytest.raises(DamagedStreamError):
         await bench.store.load("a")
     await bench.store.close()
