@@ -4,6 +4,8 @@ They are stated for the theorem's coefficient of pessimism, 5, whatever the agen
 """
 
 import math
+from functools import lru_cache
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -12,7 +14,7 @@ from safe_psrl.methods.schedule import dual_scale_at, pessimism_at
 from safe_psrl.problem.options import PESSIMISM_PRESETS
 from safe_psrl.problem.spec import CmdpSpec
 
-EXACT_TERMS = 1_000
+EXACT_TERMS: Final = 1_000
 THEOREM: Final = PESSIMISM_PRESETS["theorem"]
 
 
@@ -62,13 +64,20 @@ def pessimism_sum(spec: CmdpSpec, last: float, *, below: bool = False) -> float:
     2 sqrt(k log(kSAH)) is the integral of (log(kSAH) + 1) / sqrt(k log(kSAH)).
     """
     exact = int(min(last, EXACT_TERMS))
-    total = sum(_pessimism(spec, k) for k in range(1, exact + 1))
+    total = _first_sums(spec.num_states, spec.num_actions, spec.horizon)[exact]
     if last > exact:
         sah = spec.num_states * spec.num_actions * spec.horizon
         scale = 2.0 * THEOREM * spec.horizon**1.5 * spec.num_states * math.sqrt(spec.num_actions)
         first = exact + below
         total += scale * (math.sqrt((last + below) * math.log((last + below) * sah)) - math.sqrt(first * math.log(first * sah)))
     return total
+
+
+@lru_cache(maxsize=64)
+def _first_sums(num_states: int, num_actions: int, horizon: int) -> list[float]:
+    """The sums of the first 0 to EXACT_TERMS values of epsilon_k. Cached: an agent's status needs one of them."""
+    terms = (pessimism_at(k, num_states, num_actions, horizon, THEOREM) for k in range(1, EXACT_TERMS + 1))
+    return list(accumulate(terms, initial=0.0))
 
 
 def _pessimism(spec: CmdpSpec, k: int) -> float:
