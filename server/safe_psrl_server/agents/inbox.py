@@ -68,7 +68,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._queues: dict[str, deque[Call[Any]]] = {}  # none of them is empty
-        self._held: dict[str, asyncio.Future[None]] = {}  # done when the agent is released
+        self._held: dict[str, deque[asyncio.Future[None]]] = {}  # with those that wait to hold the agent next
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -94,14 +94,28 @@ class Inbox:
         return [self._next(agent) for agent in ready]
 
     async def hold(self, agent: str) -> None:
-        """Keep the agent's calls waiting until `release`. Waits while the agent is held."""
-        while agent in self._held:
-            await asyncio.shield(self._held[agent])
-        self._held[agent] = asyncio.get_running_loop().create_future()
+        """Keep the agent's calls waiting until `release`. Waits while the agent is held, and goes before waiting calls."""
         self._idle.clear()
+        if agent not in self._held:
+            self._held[agent] = deque()
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held[agent].append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it was granted at the same moment
+                self.release(agent)
+            raise
 
     def release(self, agent: str) -> None:
-        self._held.pop(agent).set_result(None)
+        waiting = self._held[agent]
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        del self._held[agent]
         self._changed.set()
         if not self._held and not self._queues:
             self._idle.set()
@@ -121,7 +135,7 @@ class Inbox:
         call = queue.popleft()
         if not queue:
             del self._queues[agent]
-        self._held[agent] = asyncio.get_running_loop().create_future()
+        self._held[agent] = deque()
         return call
 
     async def _gather(self) -> None:

@@ -52,6 +52,11 @@ class Agent:
         if self.unsaved_since_micros is None:
             self.unsaved_since_micros = time_micros
 
+    def quarantine(self, damage: str) -> None:
+        """Serve nothing from it any more."""
+        log.critical("agent quarantined", agent=self.name, damage=damage)
+        self.record, self.damage = None, damage
+
     def saved(self, version: int) -> None:
         """A snapshot at `version` is stored."""
         self.snapshot_version = version
@@ -194,8 +199,7 @@ class Registry:
                 return
             stored = await self._read(agent.name)
         except DamagedStreamError as error:
-            log.critical("agent quarantined", agent=agent.name, damage=str(error))
-            agent.record, agent.damage = None, str(error)
+            agent.quarantine(str(error))
         else:
             if agent.record is record and record.version == version:
                 agent.record, agent.damage, agent.snapshot_version = stored.record, stored.damage, stored.snapshot_version

@@ -123,7 +123,7 @@ class AgentService:
         return self.runtime.submit(name, decide, may_create=may_create)
 
     async def verify(self, name: str) -> Verification:
-        """Fold the stored events of an agent and compare the result with the record in memory."""
+        """Fold the stored events of an agent and compare the result with the record in memory. Damage quarantines it."""
         await self.record(name)
         async with self.runtime.exclusive(name):
             agent = await self.registry.get(name)
@@ -131,6 +131,7 @@ class AgentService:
                 stream = await self._store.load(name)
                 stored = await asyncio.to_thread(folded, name, stream)
             except DamagedStreamError as error:
+                agent.quarantine(str(error))
                 raise DataLossError(f"the stored data of agent {name!r} is damaged: {error}", agent=name) from error
             except StoreUnavailableError as error:
                 raise unavailable(error) from error

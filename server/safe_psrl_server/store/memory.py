@@ -1,5 +1,6 @@
 """Streams in memory: for tests, and for testbeds that need no durability."""
 
+import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -45,6 +46,7 @@ class MemoryStore:
         return StoredStream(None, list(stream.events[kept:]), stream.version, stream.policies_after(after))
 
     async def commit(self, appends: Sequence[Append]) -> set[str]:
+        await asyncio.sleep(0)  # other tasks run during a commit, as with a disk
         conflicts = set[str]()
         for append in appends:
             if self._version(append.agent) != append.expected_version:

@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -348,14 +347,3 @@ async def check_old(bench: Bench, played: control_pb2.StartEpisodeResponse) -> N
     await start(bench)
     assert await stored_policies(bench.store) == {2}
     assert (await bench.agents.verify("a")).equal
-
-
-async def test_a_postgres_database_of_the_schema_before_is_read_on(
-    new_bench: Callable[..., Any], make_bench: Callable[..., Bench], make_spec: MakeSpec, database: str
-) -> None:
-    before = await make_bench(PostgresStore(database)).open()
-    played = await play_inline(before, make_spec(horizon=HORIZON))
-    await before.close()
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("DROP TABLE safe_psrl_policies; UPDATE safe_psrl_schema SET version = 1")
-    await check_old(await new_bench(PostgresStore(database)), played)

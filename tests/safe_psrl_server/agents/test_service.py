@@ -523,3 +523,28 @@ async def test_a_snapshot_of_a_damaged_stream_is_refused(tmp_path: Path, make_be
     with pytest.raises(DamagedStreamError):
         await bench.store.load("a")
     await bench.store.close()
+
+
+async def test_verifying_a_damaged_agent_quarantines_it(
+    tmp_path: Path, make_bench: Any, make_spec: Spec, transition: See
+) -> None:
+    """At once: nothing more is acknowledged that a restart could not read."""
+    bench = await make_bench(SqliteStore(tmp_path)).open()
+    await bench.commands.create("a", make_spec())
+    await start(bench)
+    execute(tmp_path, "UPDATE events SET payload = x'00' WHERE version = 1")
+    for call in (lambda: bench.agents.verify("a"), lambda: report(bench, transition(0, 1, 0)), lambda: act(bench, 0)):
+        with pytest.raises(DataLossError, match="event 1 was changed"):
+            await call()
+    await bench.close()
+
+
+async def test_a_busy_agent_still_gets_its_snapshots(make_bench: Any, make_spec: Spec, transition: See) -> None:
+    """Calls that never pause do not keep the snapshot waiting."""
+    bench = await make_bench(MemoryStore(), every_events=5).open()
+    await bench.commands.create("a", make_spec(horizon=200))
+    await start(bench)
+    calls = [report(bench, transition(0, 1, 0), episode=1, step=step) for step in range(100)]
+    await asyncio.gather(*calls)
+    assert (await bench.store.heads())["a"].snapshot_version > 50
+    await bench.close()
