@@ -12,9 +12,10 @@ from safe_psrl_cli.connection import USER_MISTAKE, leave
 
 if TYPE_CHECKING:
     from safe_psrl_cli.child_process import ServerProcess
-    from safe_psrl_experiments.bench.measure import Result
+    from safe_psrl_experiments.bench.measure import Report, Result
 
 MISSED = 1
+LONGEST_NAME = 44  # of what is measured, beside the progress bar
 
 app = typer.Typer(
     help="""Measure speed against a limit of the same machine in the same run. Exit code 1 if a bar is missed.
@@ -24,6 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results here too.", dir_okay=False)]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the results here (.png, .svg, .pdf).", dir_okay=False)]
 Rounds = Annotated[int, typer.Option(metavar="N", min=1, help="Measurements of each quantity, in turn; medians are shown.")]
 
 
@@ -39,13 +41,7 @@ def learn(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
 
 
 @app.command("plan")
-def plan(
-    json_file: JsonFile = None,
-    rounds: Rounds = 15,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw time against states here (.png, .svg, .pdf).", dir_okay=False)
-    ] = None,
-) -> None:
+def plan(json_file: JsonFile = None, rounds: Rounds = 15, plot: Plot = None) -> None:
     """Planning and drawing kernels, and starts of episodes of 10 to 20,000 states, against BLAS and numpy's gamma draws.
 
     Example: safe-psrl bench plan --rounds 5 --plot growth.png
@@ -53,7 +49,7 @@ def plan(
     from safe_psrl_experiments.bench.growth_figure import draw_growth  # noqa: PLC0415
     from safe_psrl_experiments.bench.plan import bench_plan  # noqa: PLC0415
 
-    def bench(report: Callable[[str], None]) -> "list[Result]":
+    def bench(report: "Report") -> "list[Result]":
         results = bench_plan(rounds, report)
         if plot is not None:
             draw_growth(plot, results)
@@ -77,7 +73,7 @@ def grow(
     from safe_psrl_experiments.bench.grow import FleetSize, bench_fleet  # noqa: PLC0415
     from safe_psrl_experiments.bench.history import bench_history  # noqa: PLC0415
 
-    def bench(report: Callable[[str], None]) -> "list[Result]":
+    def bench(report: "Report") -> "list[Result]":
         with tempfile.TemporaryDirectory(prefix="safe-psrl-bench-") as directory:
             server = ServerProcess(Path(directory) / "service")
             try:
@@ -93,22 +89,23 @@ def grow(
 def serve(
     json_file: JsonFile = None,
     rounds: Rounds = 15,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw each figure against its bar here (.png, .svg, .pdf).", dir_okay=False),
-    ] = None,
+    pin: Annotated[bool, typer.Option("--pin", help="Pin servers to the first core and clients to the last.")] = False,
+    beside: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Busy processes during all turns, of service and echo alike.")
+    ] = 0,
+    plot: Plot = None,
 ) -> None:
-    """Steps, streams, whole episodes and actions of a service of its own, against a bare echo in the same framework.
+    """Steps, streams, whole episodes and actions of a service in its own process, against an echo in the same framework.
 
-    Servers are pinned to the first core, clients to the last. With h2load (nghttp2) installed, GetAction from it too.
+    With --beside: a single step and 64 in flight, against an echo with one durable write.
 
     Example: safe-psrl bench serve --json serve.json
     """
-    from safe_psrl_experiments.bench.serve import bench_serve  # noqa: PLC0415
+    from safe_psrl_experiments.bench.serve import Setting, bench_serve  # noqa: PLC0415
     from safe_psrl_experiments.bench.serve_figure import draw_serve  # noqa: PLC0415
 
-    def bench(report: Callable[[str], None]) -> "list[Result]":
-        results = _with_service(report, lambda service: bench_serve(service, rounds, report))
+    def bench(report: "Report") -> "list[Result]":
+        results = _with_service(report, lambda service: bench_serve(service, Setting(rounds, pin, beside), report))
         if plot is not None:
             draw_serve(plot, results)
         return results
@@ -147,7 +144,7 @@ def scrape(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
     """
     from safe_psrl_experiments.bench.scrape import bench_scrape  # noqa: PLC0415
 
-    def bench(report: Callable[[str], None]) -> "list[Result]":
+    def bench(report: "Report") -> "list[Result]":
         return _with_service(report, lambda server: bench_scrape(server.target, server.metrics_url, rounds, report))
 
     _run(bench, json_file)
@@ -173,7 +170,7 @@ def store(
         leave(str(error), USER_MISTAKE)
 
 
-def _with_service(report: Callable[[str], None], bench: Callable[["ServerProcess"], "list[Result]"]) -> "list[Result]":
+def _with_service(report: "Report", bench: Callable[["ServerProcess"], "list[Result]"]) -> "list[Result]":
     """What `bench` measures of a service with an empty store."""
     from safe_psrl_cli.child_process import ServerProcess  # noqa: PLC0415
 
@@ -187,15 +184,15 @@ def _with_service(report: Callable[[str], None], bench: Callable[["ServerProcess
             server.kill()
 
 
-def _run(bench: Callable[[Callable[[str], None]], "list[Result]"], json_file: Path | None) -> None:
-    from rich.console import Console  # noqa: PLC0415
-
+def _run(bench: Callable[["Report"], "list[Result]"], json_file: Path | None) -> None:
     from safe_psrl import warm_up  # noqa: PLC0415
+    from safe_psrl_cli.progress import progress_bar  # noqa: PLC0415
     from safe_psrl_experiments.bench.measure import as_json  # noqa: PLC0415
 
-    with Console(stderr=True).status("preparing kernels") as status:
+    with progress_bar("turns", LONGEST_NAME) as progress:
+        task = progress.add_task("preparing kernels", total=None)
         warm_up()
-        results = bench(status.update)
+        results = bench(lambda what, done=0, total=None: progress.update(task, description=what, completed=done, total=total))
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(json.dumps(as_json(results), indent=2) + "\n", encoding="utf-8")
@@ -210,7 +207,7 @@ def _show(results: "list[Result]") -> None:
 
     table = Table()  # with long texts in its cells, unlike `tables.table_of`
     for heading in ("what", "time", "spread", "limit", "ratio", "bar"):
-        table.add_column(heading, justify="right" if heading in {"time", "spread", "ratio"} else "left")
+        table.add_column(heading, justify="right" if heading in {"time", "spread", "ratio"} else "left", overflow="fold")
     for result in results:
         verdict = "" if result.bar is None else f"{result.bar} {'met' if result.ok else 'MISSED'}"
         limit = f"{result.limit:,.1f} {result.unit}: {result.limit_name}"

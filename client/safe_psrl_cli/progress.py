@@ -9,14 +9,15 @@ LONGEST_DESCRIPTION = 20
 
 
 class DoneColumn(ProgressColumn):
-    """Done and total."""
+    """Done and total, where the total is known."""
 
     def __init__(self, unit: str) -> None:
         super().__init__(Column(no_wrap=True))
         self._unit = unit
 
     def render(self, task: Task) -> Text:
-        return Text(f"{task.completed:,.0f}/{task.total or 0:,.0f} {self._unit}", style="progress.download")
+        done = "" if task.total is None else f"{task.completed:,.0f}/{task.total:,.0f} {self._unit}"
+        return Text(done, style="progress.download")
 
 
 class RateColumn(ProgressColumn):
@@ -30,10 +31,10 @@ class RateColumn(ProgressColumn):
         return Text("" if speed is None else f"{speed:,.0f}/s", style="progress.data.speed")
 
 
-def progress_bar(unit: str) -> Progress:
+def progress_bar(unit: str, longest_description: int = LONGEST_DESCRIPTION) -> Progress:
     """On standard error, so that standard output can be read by a script."""
     return Progress(
-        TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=LONGEST_DESCRIPTION)),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=longest_description)),
         BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
         DoneColumn(unit),
         RateColumn(),

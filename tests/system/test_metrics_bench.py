@@ -6,6 +6,7 @@ import pytest
 from server_process import ServerProcess
 
 from safe_psrl_experiments.bench import scrape
+from safe_psrl_experiments.bench.measure import percentile
 
 
 def test_bench_scrape_measures_scrapes_and_the_calls_beside_them(
@@ -31,5 +32,5 @@ def test_bench_scrape_measures_scrapes_and_the_calls_beside_them(
 
 
 def test_the_ninety_ninth_percentile() -> None:
-    assert scrape._percentile([float(number) for number in range(100, 0, -1)]) == 100
-    assert scrape._percentile([float(number) for number in range(1000)]) == 990
+    assert percentile([float(number) for number in range(100, 0, -1)]) == 100
+    assert percentile([float(number) for number in range(1000)]) == 990

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import grpc
 
-from safe_psrl_experiments.bench.measure import Result, judged
+from safe_psrl_experiments.bench.measure import Report, Result, judged, silent
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
 
 STREAMS: Final = 10
@@ -22,8 +22,6 @@ CALL_SECONDS: Final = 120.0
 PLAY_SECONDS: Final = 3.0
 ROUNDS: Final = 3
 PRESET: Final = "streaming-buffer"
-
-Report = Callable[[str], None]
 
 
 class Service(Protocol):
@@ -52,7 +50,7 @@ class FleetSize(NamedTuple):
     few: int = 10
 
 
-def bench_fleet(service: Service, size: FleetSize, report: Report = lambda _: None) -> list[Result]:
+def bench_fleet(service: Service, size: FleetSize, report: Report = silent) -> list[Result]:
     """Of a service that has no agents yet and is not running. It is stopped in the end."""
     names = [f"agent-{number:05}" for number in range(size.agents)]
     report("starting a service, stopping it, starting it again")

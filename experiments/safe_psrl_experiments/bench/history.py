@@ -3,13 +3,13 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from safe_psrl.problem.presets import preset
-from safe_psrl_experiments.bench.measure import Result, judged
+from safe_psrl_experiments.bench.measure import Report, Result, judged, silent
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents import decisions
 from safe_psrl_server.agents.conversion import cmdp_to_message
@@ -27,10 +27,8 @@ TAIL: Final = 2_000  # events after a snapshot: the most before the service take
 TURNS: Final = 3
 SHORT_TURNS: Final = 20  # of what takes some milliseconds
 
-Report = Callable[[str], None]
 
-
-def bench_history(directory: Path, transitions: int, report: Report = lambda _: None) -> list[Result]:
+def bench_history(directory: Path, transitions: int, report: Report = silent) -> list[Result]:
     """Of an agent with that many transitions, and of one with a tenth of them. Stores are made in `directory`."""
     return asyncio.run(_bench(directory, transitions, report))
 

@@ -3,15 +3,13 @@
 Safe PSRL against its plain twin and bare draws; DOPE and OptCMDP, which plan by an extended linear program, against HiGHS.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from safe_psrl.learner import SafePsrl
 from safe_psrl.simulation import SimulatedRun
 from safe_psrl_experiments.baselines.optimistic import DopeRun, OptCmdpRun, OptimisticRun
 from safe_psrl_experiments.bench.extended_lp import solve_extended_lp
-from safe_psrl_experiments.bench.measure import Result, interleaved, judged
+from safe_psrl_experiments.bench.measure import Report, Result, interleaved, judged, silent
 from safe_psrl_experiments.plain import PlainRun
 from safe_psrl_testbed import Scenario, scenario_named
 
@@ -21,7 +19,7 @@ OPTIMISTIC_PIECE, OPTIMISTIC_LIMIT = 200, 300.0  # the limit in microseconds an 
 DOPE_PLAYED = 13_000  # more than K0 = 12,500: from here on it plans
 
 
-def bench_learn(rounds: int = 15, report: Callable[[str], None] = lambda _: None) -> list[Result]:
+def bench_learn(rounds: int = 15, report: Report = silent) -> list[Result]:
     scenario = scenario_named("streaming-buffer")
     report("streaming-buffer: compiled run, plain twin and bare gamma draws, in turn")
     results = _bench_safe_psrl(scenario, rounds)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,16 @@ class Result:
     ok: bool
     times: tuple[float, ...] = ()
     limit_times: tuple[float, ...] = ()
+
+
+class Report(Protocol):
+    """Receives what a bench measures now and, where it is known, how many of how many parts are done."""
+
+    def __call__(self, what: str, done: int = 0, total: int | None = None) -> None: ...
+
+
+def silent(what: str, done: int = 0, total: int | None = None) -> None:
+    """No report."""
 
 
 Bar = tuple[Literal["<=", ">="], float]
@@ -66,6 +76,11 @@ def interleaved_times(
             if number:  # the first round warms up
                 times[name].append((clock() - began) / repetitions * 1e6)
     return times
+
+
+def percentile(times: list[float]) -> float:
+    """The 99th."""
+    return sorted(times)[len(times) * 99 // 100]
 
 
 def as_json(results: list[Result]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +24,16 @@ from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl.problem.support import EVERY_STATE
-from safe_psrl_experiments.bench.measure import Bar, Result, interleaved, interleaved_times, judged, judged_times
+from safe_psrl_experiments.bench.measure import (
+    Bar,
+    Report,
+    Result,
+    interleaved,
+    interleaved_times,
+    judged,
+    judged_times,
+    silent,
+)
 
 NUM_ACTIONS: Final = 4
 HORIZON: Final = 50
@@ -44,7 +52,7 @@ BEGIN: Final = "draw and plan"
 START: Final = "start an episode"
 
 
-def bench_plan(rounds: int = 15, report: Callable[[str], None] = lambda _: None) -> list[Result]:
+def bench_plan(rounds: int = 15, report: Report = silent) -> list[Result]:
     results: list[Result] = []
     for num_states, horizon in PARTS:
         report(f"plan and draw: S = {num_states}, A = {NUM_ACTIONS}, H = {horizon}")

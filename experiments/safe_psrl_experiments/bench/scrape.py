@@ -6,7 +6,6 @@ Every step is of another agent, so that most of them have changed when they are 
 import http.client
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from statistics import median
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 
 import grpc
 
-from safe_psrl_experiments.bench.measure import Result, judged
+from safe_psrl_experiments.bench.measure import Report, Result, judged, percentile, silent
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
 
 AGENTS: Final = 1_000
@@ -25,7 +24,7 @@ MOST_MILLISECONDS: Final = 1_000.0
 
 
 def bench_scrape(
-    target: str, metrics_url: str, rounds: int = 15, report: Callable[[str], None] = lambda _: None, agents: int = AGENTS
+    target: str, metrics_url: str, rounds: int = 15, report: Report = silent, agents: int = AGENTS
 ) -> list[Result]:
     """Of a server in another process that has no agents yet."""
     with grpc.insecure_channel(target) as channel:
@@ -40,7 +39,7 @@ def bench_scrape(
         judged(f"scrape of {name}, changed", median(scrapes), MOST_MILLISECONDS, "one second", "ms", ("<=", 1)),
         judged(f"scrape of {name}, unchanged", median(unchanged), MOST_MILLISECONDS, "one second", "ms", ("<=", 1)),
         judged("Step beside scrapes, median", median(beside), median(quiet), "without scrapes", "ms", ("<=", 1.2)),
-        judged("Step beside scrapes, 99 %", _percentile(beside), _percentile(quiet), "without scrapes", "ms"),
+        judged("Step beside scrapes, 99 %", percentile(beside), percentile(quiet), "without scrapes", "ms"),
     ]
 
 
@@ -116,8 +115,3 @@ def _scrape(url: str) -> float:
     if response.status != http.client.OK:
         raise RuntimeError(f"{url} answered {response.status}")
     return (time.perf_counter() - began) * 1e3
-
-
-def _percentile(times: list[float]) -> float:
-    """The 99th."""
-    return sorted(times)[len(times) * 99 // 100]

@@ -1,39 +1,37 @@
-"""`bench serve`: how fast the service answers, against a bare echo in the same framework, in turns.
+"""`bench serve`: how fast the service answers, as a ratio to a gRPC echo of the same run.
 
-Server and echo have one core, the clients another, so that neither takes time from the other. Every step is durable when it is
-answered. The ratio of a figure is the median of the ratios of its turns.
+Turns of echo and service alternate; a ratio is the median of the turns' ratios. Every step is durable when it is answered.
 """
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple, Protocol
 
 import uvloop
+from grpc.aio import Channel
 
 from safe_psrl_experiments.bench import load
-from safe_psrl_experiments.bench.echo_server import DURABLE, POLITE, UNARY
-from safe_psrl_experiments.bench.load import Echo, Target, Turn
-from safe_psrl_experiments.bench.measure import Bar, Result, judged
-from safe_psrl_experiments.bench.native import native_rate
-from safe_psrl_proto.v1 import control_pb2, model_pb2
+from safe_psrl_experiments.bench.echo_server import BARE, DURABLE, GROUP
+from safe_psrl_experiments.bench.load import Target
+from safe_psrl_experiments.bench.measure import Bar, Report, Result, judged, percentile, silent
+from safe_psrl_proto.v1 import model_pb2
 
-CALLS: Final = 2_000  # of a turn: short, because the speed of a shared machine changes from second to second
+CALLS: Final = 2_000  # per turn: short, because the speed of a shared machine changes from second to second
 IN_FLIGHT: Final = 64
 STREAMING: Final = 32  # agents on streams
-STREAMS: Final = 2  # that they share where calls share messages
-PLAYERS: Final = 16
-SMALL: Final = 8  # agents that are asked for actions while a large one plans
+STREAMS: Final = 2  # which they share
+PLAYERS: Final = 16  # clients that report whole episodes
+SMALL: Final = 8  # agents whose actions are requested while a large one plans
 LARGE_STATES: Final = 500
 
-Report = Callable[[str], None]
+Measure = Callable[[], Awaitable[float]]
 
 
 class Service(Protocol):
@@ -45,158 +43,166 @@ class Service(Protocol):
     def pid(self) -> int: ...
 
 
-class Pair(NamedTuple):
-    """What is measured, and its limit."""
+@dataclass(frozen=True)
+class Row:
+    """What is measured in turns: a quantity of the service, and its limit."""
+
+    name: str
+    unit: str
+    bar: Bar
+    limit_name: str
+    limit: Measure
+    value: Measure
+
+
+class Turn(NamedTuple):
+    """A row's value and limit, measured one after the other."""
 
     value: float
     limit: float
 
 
-def bench_serve(service: Service, rounds: int = 15, report: Report = lambda _: None, calls: int = CALLS) -> list[Result]:
-    """Of a service that has no agents yet. Pins processes: the first core for servers, the last for this one."""
-    cores = sorted(os.sched_getaffinity(0))
+class Setting(NamedTuple):
+    """How a run is made. `beside`: busy processes during all turns. `pin`: servers on the first core, clients on the last."""
+
+    turns: int = 15
+    pin: bool = False
+    beside: int = 0
+    calls: int = CALLS
+
+
+def bench_serve(service: Service, setting: Setting, report: Report = silent) -> list[Result]:
+    """Of a service that has no agents yet."""
     with ExitStack() as stack:
-        echoes = [stack.enter_context(_echo_server(*options)) for options in ((), (POLITE,), (DURABLE,))]
-        pids = (service.pid, *(echo.pid for echo in echoes))
-        with _pinned(dict.fromkeys(pids, cores[0]) | {os.getpid(): cores[-1]}):
-            targets = [echo.target for echo in echoes]
-            results = uvloop.run(_bench(service.target, targets, rounds, calls, report))
-            if shutil.which("h2load"):
-                report("GetAction from h2load, 64 in flight")
-                results.append(_native(service.target, targets[0], rounds, calls))
-    return results
+        modes = (DURABLE,) if setting.beside else (BARE, GROUP)
+        echoes = {mode: stack.enter_context(_echo_server(mode)) for mode in modes}
+        for _ in range(setting.beside):
+            stack.enter_context(_child("-c", "while True: pass"))
+        if setting.pin:
+            stack.enter_context(_pinned([service.pid, *(echo.pid for echo in echoes.values())]))
+        targets = {mode: echo.target for mode, echo in echoes.items()}
+        return uvloop.run(_bench(service.target, targets, setting, report))
 
 
-async def _bench(target: str, echo_targets: Sequence[str], rounds: int, calls: int, report: Report) -> list[Result]:
+async def _bench(target: str, echo_targets: dict[str, str], setting: Setting, report: Report) -> list[Result]:
     async with AsyncExitStack() as stack:
-        channels = [await stack.enter_async_context(load.connected(each)) for each in (target, *echo_targets)]
-        service, (echo, polite, durable) = Target(channels[0]), map(Echo, channels[1:])
+        service = Target(await stack.enter_async_context(load.connected(target)))
+        echoes = {mode: await stack.enter_async_context(load.connected(each)) for mode, each in echo_targets.items()}
         agents = [f"agent-{number:02}" for number in range(IN_FLIGHT)]
-        streaming, players = agents[:STREAMING], agents[:PLAYERS]
         await service.create(agents)
-
-        async def rates(
-            name: str,
-            bar: Bar | None,
-            measure: Callable[[], Awaitable[Turn]],
-            clients: int = IN_FLIGHT,
-            make: load.Make = load.some_step,
-        ) -> Result:
-            """Beside an echo with as many clients and messages of the same size."""
-            report(name)
-
-            async def turn() -> Pair:
-                limit = (await load.echo_unary(echo, clients, calls, make)).rate
-                return Pair((await measure()).rate, limit)
-
-            return await _in_turns(name, turn, rounds, f"bare unary echo, {clients} in flight", "1/s", bar)
-
-        report("sequential Step")
-        return [
-            *await _sequential(service, agents[0], echo, durable, rounds, calls // 8),
-            await rates("Step, 64 in flight", (">=", 0.7), lambda: load.step_unary(service, agents, calls)),
-            await rates(
-                "StepStream, 32 agents",
-                (">=", 2),
-                lambda: load.step_batches(service, streaming, STREAMS, 2 * calls),
-                STREAMING,
-            ),
-            await rates(
-                "StepStream, a stream an agent", None, lambda: load.step_stream(service, streaming, 2 * calls), STREAMING
-            ),
-            await rates(
-                "ReportEpisode, 16 clients",
-                (">=", 5),
-                lambda: load.report_episodes(service, players, 4 * calls),
-                PLAYERS,
-                load.some_episode,
-            ),
-            await rates(
-                "ReportEpisode on StepStream, 16 agents",
-                None,
-                lambda: load.report_batches(service, players, STREAMS, 4 * calls),
-                PLAYERS,
-                load.some_episode,
-            ),
-            await rates(
-                "GetAction, 64 in flight",
-                (">=", 0.9),
-                lambda: load.get_action(service, agents, calls),
-                make=load.some_question,
-            ),
-            await rates("echo, set up like the service", None, lambda: load.echo_unary(polite, IN_FLIGHT, calls)),
-            await _beside_a_plan(service, agents[:SMALL], rounds, 2 * calls, report),
-        ]
+        if setting.beside:
+            rows = _rows_beside(service, echoes[DURABLE], agents, setting)
+        else:
+            await service.create(["large"], _large())
+            rows = _rows(service, echoes[BARE], echoes[GROUP], agents, setting.calls)
+        turns: list[list[Turn]] = [[] for _ in rows]
+        for number in range((setting.turns + 1) * len(rows)):  # all rows, again and again: the first time warms up
+            row = rows[number % len(rows)]
+            report(row.name, number, (setting.turns + 1) * len(rows))
+            limit = await row.limit()
+            turns[number % len(rows)].append(Turn(await row.value(), limit))
+        report("done", len(turns[0]) * len(rows), len(turns[0]) * len(rows))
+        return [_result(row, measured[1:]) for row, measured in zip(rows, turns, strict=True)]
 
 
-async def _sequential(service: Target, agent: str, echo: Echo, durable: Echo, rounds: int, calls: int) -> list[Result]:
-    """A call after the other: of the echo, of an echo whose calls wait for the disk as those of the service must, and steps."""
-    turns = [
-        (
-            median(await load.echo_sequential(echo, calls)),
-            median(await load.echo_sequential(durable, calls)),
-            median(await load.step_sequential(service, agent, calls)),
-        )
-        for _ in range(rounds + 1)
-    ][1:]  # the first one warms up
-    bare, written = "bare unary echo", "echo with one durable write"
+def _rows(service: Target, bare: Channel, group: Channel, agents: list[str], calls: int) -> list[Row]:
+    streaming, players, small = agents[:STREAMING], agents[:PLAYERS], agents[:SMALL]
+
+    def step() -> Awaitable[float]:
+        return load.step_unary(service, agents, calls)
+
+    def echo(clients: int, make: load.Make = load.sample_step) -> tuple[str, Measure]:
+        return f"bare echo, {clients} in flight", lambda: load.echo_unary(bare, clients, calls, make)
+
+    def actions() -> Awaitable[list[float]]:
+        return load.get_action_sequential(service, small, calls)
+
+    async def without_plans() -> float:
+        return percentile(await actions())
+
+    async def beside_plans() -> float:
+        async with _planning(service):
+            return percentile(await actions())
+
+    shared = "echo with group commit, 64 in flight"
     return [
-        _result("sequential Step, median", [Pair(step, plain) for plain, _, step in turns], bare, "ms", ("<=", 1.6)),
-        _result(f"{written}, median", [Pair(disk, plain) for plain, disk, _ in turns], bare, "ms", None),
-        _result("sequential Step beside that", [Pair(step, disk) for _, disk, step in turns], written, "ms", None),
+        _sequential(service, agents[0], bare, "bare echo", ("<=", 2.4), calls),
+        Row("Step, 64 in flight", "1/s", (">=", 0.6), *echo(IN_FLIGHT), step),
+        Row("Step, 64 concurrent", "1/s", (">=", 0.6), shared, lambda: load.echo_unary(group, IN_FLIGHT, calls), step),
+        Row(
+            "StepStream in batches, 32 agents",
+            "1/s",
+            (">=", 1.8),
+            *echo(STREAMING),
+            lambda: load.step_batches(service, streaming, STREAMS, 2 * calls),
+        ),
+        Row(
+            "ReportEpisode, 16 clients",
+            "1/s",
+            (">=", 4),
+            *echo(PLAYERS, load.sample_episode),
+            lambda: load.report_episodes(service, players, 4 * calls),
+        ),
+        Row(
+            "GetAction, 64 in flight",
+            "1/s",
+            (">=", 0.85),
+            *echo(IN_FLIGHT, load.sample_action),
+            lambda: load.get_action(service, agents, calls),
+        ),
+        Row(f"GetAction beside plans of S={LARGE_STATES}, p99", "ms", ("<=", 3), "without plans", without_plans, beside_plans),
     ]
 
 
-async def _beside_a_plan(service: Target, agents: list[str], rounds: int, calls: int, report: Report) -> Result:
-    report(f"GetAction while an agent of {LARGE_STATES} states plans")
-    await service.create(["large"], spec=_large())
-
-    async def plan() -> None:
-        request = control_pb2.StartEpisodeRequest(agent="large", abandon_open=True)
-        while True:
-            await service.control.StartEpisode(request, timeout=load.DEADLINE)
-
-    async def turn() -> Pair:
-        limit = _percentile(await load.get_action_sequential(service, agents, calls // 2))
-        planning = asyncio.create_task(plan())
-        try:
-            beside = await load.get_action_sequential(service, agents, calls // 2)
-        finally:
-            planning.cancel()
-            await asyncio.wait([planning])
-        return Pair(_percentile(beside), limit)
-
-    name = f"GetAction beside plans of S={LARGE_STATES}, 99 %"
-    return await _in_turns(name, turn, rounds, "without plans", "ms", ("<=", 2))
+def _rows_beside(service: Target, durable: Channel, agents: list[str], setting: Setting) -> list[Row]:
+    """Of service and echo, both beside the busy processes."""
+    name = "echo with one durable write"
+    return [
+        _sequential(service, agents[0], durable, name, ("<=", 3), setting.calls),
+        Row(
+            "Step, 64 in flight",
+            "1/s",
+            (">=", 0.5),
+            f"{name}, 64 in flight",
+            lambda: load.echo_unary(durable, IN_FLIGHT, setting.calls),
+            lambda: load.step_unary(service, agents, setting.calls),
+        ),
+    ]
 
 
-async def _in_turns(
-    name: str, turn: Callable[[], Awaitable[Pair]], rounds: int, limit_name: str, unit: str, bar: Bar | None
-) -> Result:
-    turns = [await turn() for _ in range(rounds + 1)][1:]  # the first one warms up
-    return _result(name, turns, limit_name, unit, bar)
+def _sequential(service: Target, agent: str, echo: Channel, echo_name: str, bar: Bar, calls: int) -> Row:
+    """The median latency of one call after the other."""
+
+    async def limit() -> float:
+        return median(await load.echo_sequential(echo, calls // 8))
+
+    async def value() -> float:
+        return median(await load.step_sequential(service, agent, calls // 8))
+
+    return Row("Step, sequential", "ms", bar, echo_name, limit, value)
 
 
-def _result(name: str, turns: list[Pair], limit_name: str, unit: str, bar: Bar | None) -> Result:
-    ratio = median(pair.value / pair.limit for pair in turns)
-    limit = median(pair.limit for pair in turns)
-    result = judged(name, ratio * limit, limit, limit_name, unit, bar)
+def _result(row: Row, turns: list[Turn]) -> Result:
     values, limits = zip(*turns, strict=True)
+    ratio, limit = median(turn.value / turn.limit for turn in turns), median(limits)
+    result = judged(row.name, ratio * limit, limit, row.limit_name, row.unit, row.bar)
     return replace(result, times=values, limit_times=limits)
 
 
-def _native(target: str, echo_target: str, rounds: int, calls: int) -> Result:
-    """Without a client in Python, whose time would be shared by both."""
-    method = "/safe_psrl.v1.ControlService/GetAction"
-    request = control_pb2.GetActionRequest(agent="agent-00", state=0).SerializeToString()
-    turns = [
-        Pair(
-            native_rate(target, method, request, IN_FLIGHT, calls),
-            native_rate(echo_target, UNARY, request, IN_FLIGHT, calls),
-        )
-        for _ in range(rounds)
-    ]
-    return _result("GetAction from h2load, 64 in flight", turns, "bare unary echo from h2load", "1/s", None)
+@asynccontextmanager
+async def _planning(service: Target) -> AsyncIterator[None]:
+    """The large agent plans one episode after the other."""
+
+    async def plan() -> None:
+        while True:
+            await service.start("large")
+
+    planning = asyncio.create_task(plan())
+    try:
+        yield
+    finally:
+        planning.cancel()
+        await asyncio.wait([planning])
 
 
 def _large() -> model_pb2.AgentSpec:
@@ -209,43 +215,43 @@ def _large() -> model_pb2.AgentSpec:
     return model_pb2.AgentSpec(cmdp=cmdp)
 
 
-def _percentile(times: list[float]) -> float:
-    """The 99th."""
-    return sorted(times)[len(times) * 99 // 100]
-
-
 class _EchoServer(NamedTuple):
-    """One in a process of its own."""
-
     target: str
     pid: int
 
 
 @contextmanager
-def _echo_server(*options: str) -> Iterator[_EchoServer]:
-    command = [sys.executable, "-m", "safe_psrl_experiments.bench.echo_server", *options]
-    environment = os.environ
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:  # noqa: S603  # our own module
+def _echo_server(mode: str) -> Iterator[_EchoServer]:
+    with _child("-m", "safe_psrl_experiments.bench.echo_server", mode) as process:
+        assert process.stdout is not None  # noqa: S101  # piped
+        yield _EchoServer(f"127.0.0.1:{process.stdout.readline().strip()}", process.pid)
+
+
+@contextmanager
+def _child(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Python with these arguments, in its own session, so that Ctrl-C does not reach it; killed in the end."""
+    command = [sys.executable, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:  # noqa: S603
         try:
-            assert process.stdout is not None  # noqa: S101  # piped
-            yield _EchoServer(f"127.0.0.1:{process.stdout.readline().strip()}", process.pid)
+            yield process
         finally:
             process.kill()
 
 
 @contextmanager
-def _pinned(cores: dict[int, int]) -> Iterator[None]:
-    """All threads of each process on its core; afterwards this one is free again."""
+def _pinned(servers: list[int]) -> Iterator[None]:
+    """All threads of the servers on the first core and this process on the last; afterwards this one is free again."""
     before = os.sched_getaffinity(0)
-    for pid, core in cores.items():
-        _pin(Path(f"/proc/{pid}/task"), {core})
+    for pid in servers:
+        _pin(pid, {min(before)})
+    _pin(os.getpid(), {max(before)})
     try:
         yield
     finally:
-        _pin(Path("/proc/self/task"), before)
+        _pin(os.getpid(), before)
 
 
-def _pin(threads: Path, cores: set[int]) -> None:
-    for thread in threads.iterdir():
-        with suppress(ProcessLookupError):  # gRPC ends those that it has no work for
+def _pin(pid: int, cores: set[int]) -> None:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(ProcessLookupError):  # gRPC ends idle threads
             os.sched_setaffinity(int(thread.name), cores)

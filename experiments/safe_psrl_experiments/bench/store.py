@@ -12,7 +12,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from safe_psrl_experiments.bench.measure import Result, judged
+from safe_psrl_experiments.bench.measure import Report, Result, judged, silent
 from safe_psrl_server.store.interface import Append
 from safe_psrl_server.store.postgres.store import PostgresStore
 
@@ -24,11 +24,11 @@ BARE_TABLE: Final = "CREATE TABLE bare (agent TEXT, version BIGINT, payload BYTE
 BARE_INSERT: Final = "INSERT INTO bare SELECT * FROM unnest(%s::text[], %s::bigint[], %b::bytea[], %b::bytea[])"
 
 
-def bench_store(address: str, rounds: int = 15, report: Callable[[str], None] = lambda _: None) -> list[Result]:
+def bench_store(address: str, rounds: int = 15, report: Report = silent) -> list[Result]:
     return asyncio.run(_bench(address, rounds, report))
 
 
-async def _bench(address: str, rounds: int, report: Callable[[str], None]) -> list[Result]:
+async def _bench(address: str, rounds: int, report: Report) -> list[Result]:
     async with await AsyncConnection.connect(address, autocommit=True) as connection:
         await connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
         await connection.execute(f"CREATE SCHEMA {SCHEMA}")
@@ -44,7 +44,7 @@ async def _bench(address: str, rounds: int, report: Callable[[str], None]) -> li
 
 
 async def _compare(
-    store: PostgresStore, connection: "AsyncConnection[Any]", agents: int, rounds: int, report: Callable[[str], None]
+    store: PostgresStore, connection: "AsyncConnection[Any]", agents: int, rounds: int, report: Report
 ) -> Result:
     """Appends per second in commits of that many agents, against rows per second in transactions of as many rows."""
     report(f"{agents} agents per commit")
