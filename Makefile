@@ -28,7 +28,7 @@ FUZZ_INPUTS ?= 100000
 FUZZ_SEED   ?= 1
 
 test-fuzz: setup ## Send FUZZ_INPUTS inputs (100000) of FUZZ_SEED to every door of the server: some minutes
-	$(BIN)/python tests/fuzz/fuzz.py --inputs $(FUZZ_INPUTS) --seed $(FUZZ_SEED)
+	$(BIN)/python -m tests.fuzz.fuzz --inputs $(FUZZ_INPUTS) --seed $(FUZZ_SEED)
 
 SOAK_MINUTES ?= 60
 
@@ -45,12 +45,12 @@ FAULTS  = tests/faults/test_faults.py$(if $(FAULT),::test_nothing_acknowledged_i
 test-faults: setup ## Strike the service with every fault, ROUNDS times each, and write the table of docs/reliability.md
 	@rm -rf $(ROWS) && mkdir -p $(ROWS)
 	SAFE_PSRL_FAULT_ROUNDS=$(ROUNDS) SAFE_PSRL_FAULT_SEED=$(SEED) SAFE_PSRL_FAULT_ROWS=$(ROWS) $(BIN)/pytest -n 2 '$(FAULTS)'
-	$(if $(FAULT),,$(BIN)/python tests/faults/report.py $(ROWS) docs/reliability.md)
+	$(if $(FAULT),,$(BIN)/python -m tests.faults.report $(ROWS) docs/reliability.md)
 
 test-mutations: setup ## Make dangerous edits in copies of the sources, and show that the faults' suite notices each
 	@rm -rf $(ROWS) && mkdir -p $(ROWS)
-	$(BIN)/python tests/faults/mutations.py --rows $(ROWS)
-	$(BIN)/python tests/faults/report.py $(ROWS) docs/reliability.md
+	$(BIN)/python -m tests.faults.mutations --rows $(ROWS)
+	$(BIN)/python -m tests.faults.report $(ROWS) docs/reliability.md
 
 lte: setup ## Install ns-3 for the simulated LTE cell and play it for a minute; `make test` does so too from then on
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lte]'

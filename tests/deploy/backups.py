@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from server_process import SCRIPT, ServerProcess, wait_until
+from tests.system.server_process import SCRIPT, ServerProcess, wait_until
 
 from safe_psrl_proto.v1 import admin_pb2
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from server_process import SCRIPT
+from tests.system.server_process import SCRIPT
 
 
 def effective(file: Path, environment: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -1,13 +1,7 @@
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # for what the tests of this directory share
-sys.path.insert(1, str(Path(__file__).parents[1] / "system"))  # and those that start servers
-
-from prometheus_tools import Tools, find_tools
-from server_fixture import new_server  # noqa: F401  # a fixture
+from tests.deploy.prometheus_tools import Tools, find_tools
+from tests.system.server_fixture import new_server  # noqa: F401  # a fixture
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus_tools import DEPLOY
+from tests.deploy.prometheus_tools import DEPLOY
 
 Json = dict[str, Any]
 GRAFANA: Final = DEPLOY / "grafana"

@@ -9,8 +9,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from debian import program
-from server_process import free_port, wait_until
+from tests.system.debian import program
+from tests.system.server_process import free_port, wait_until
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 CONFIG: Final = DEPLOY / "prometheus" / "prometheus.yml"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_tools import CONFIG, RULES, SPEED, Tools, sped_up
+from tests.deploy.prometheus_tools import CONFIG, RULES, SPEED, Tools, sped_up
 
 CASES = sorted((Path(__file__).parent / "alerts").glob("*.yml"))
 RUNBOOK = Path(__file__).parents[2] / "docs" / "operations.md"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from backups import AGENTS, KEEP_EVENTS, Row, check_prefix, documented, load_on, transitions, type_in, verify, wait_for_more
-from postgres_process import PostgresProcess, binaries
-from server_process import SCRIPT, ServerProcess
+from tests.deploy.backups import AGENTS, KEEP_EVENTS, Row, check_prefix, documented, load_on, transitions, type_in, verify, wait_for_more
+from tests.system.postgres_process import PostgresProcess, binaries
+from tests.system.server_process import SCRIPT, ServerProcess
 
 NewServer = Callable[..., ServerProcess]
 

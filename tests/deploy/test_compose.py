@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from configurations import effective
-from prometheus_tools import CONFIG, DEPLOY, SERVICE, Tools
+from tests.deploy.configurations import effective
+from tests.deploy.prometheus_tools import CONFIG, DEPLOY, SERVICE, Tools
 from test_kubernetes import version
 
 COMPOSE: Final = DEPLOY / "compose"

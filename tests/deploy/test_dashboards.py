@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dashboards import FILES, GRAFANA, Json, load, panels, problems, queries
-from prometheus_tools import Tools
+from tests.deploy.dashboards import FILES, GRAFANA, Json, load, panels, problems, queries
+from tests.deploy.prometheus_tools import Tools
 
 RUNBOOK = Path(__file__).parents[2] / "docs" / "operations.md"
 each_dashboard = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from prometheus_tools import DEPLOY
-from server_process import free_port, wait_until
+from tests.deploy.prometheus_tools import DEPLOY
+from tests.system.server_process import free_port, wait_until
 
 sys.path.insert(0, str(DEPLOY / "scripts"))
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 import kubernetes_validate
 import pytest
 import yaml
-from configurations import effective
-from prometheus_tools import DEPLOY
+from tests.deploy.configurations import effective
+from tests.deploy.prometheus_tools import DEPLOY
 
 Json = dict[str, Any]
 BASE, TLS = DEPLOY / "kubernetes" / "base", DEPLOY / "kubernetes" / "tls"

@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 import yaml
-from debian import program
-from postgres_process import PostgresProcess
-from server_process import SCRIPT, START_SECONDS, free_port, wait_until
+from tests.system.debian import program
+from tests.system.postgres_process import PostgresProcess
+from tests.system.server_process import SCRIPT, START_SECONDS, free_port, wait_until
 from test_kubernetes import BASE, TLS, documents
 
 pytestmark = pytest.mark.slow

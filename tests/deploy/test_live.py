@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 import pytest
-from dashboards import FILES, load, queries
-from prometheus_tools import RULES, Prometheus, Tools
-from server_process import wait_until
+from tests.deploy.dashboards import FILES, load, queries
+from tests.deploy.prometheus_tools import RULES, Prometheus, Tools
+from tests.system.server_process import wait_until
 
 from safe_psrl_client import Client, RemoteAgent
 from safe_psrl_client.play import play_episode

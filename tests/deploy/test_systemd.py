@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from configurations import effective
-from prometheus_tools import DEPLOY
-from server_process import SCRIPT
+from tests.deploy.configurations import effective
+from tests.deploy.prometheus_tools import DEPLOY
+from tests.system.server_process import SCRIPT
 
 UNIT: Final = DEPLOY / "systemd" / "safe-psrl.service"
 INSTALLED: Final = "/opt/safe-psrl/bin/safe-psrl"

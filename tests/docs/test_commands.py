@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import typer
-from markdown import ROOT, pages
+from tests.docs.markdown import ROOT, pages
 
 from safe_psrl_cli.main import app
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from markdown import ROOT, Link, anchors, links, pages, problem_with
+from tests.docs.markdown import ROOT, Link, anchors, links, pages, problem_with
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))

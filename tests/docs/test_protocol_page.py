@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from markdown import ROOT, anchors
+from tests.docs.markdown import ROOT, anchors
 
 from safe_psrl_conformance import CHAPTERS
 from safe_psrl_proto.v1 import control_pb2

@@ -13,10 +13,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from markdown import ROOT, pages
-from server_process import free_port
+from tests.docs.markdown import ROOT, pages
+from tests.system.server_process import free_port
 
-from test_readme import BIN, TIDY, blocks, commands
+from tests.test_readme import BIN, TIDY, blocks, commands
 
 WRITTEN_FOR_USERS = ("getting-started", "your-environment", "protocol", "algorithm", "gymnasium")
 FILE = re.compile(r"^# ([\w-]+\.\w+)\n")

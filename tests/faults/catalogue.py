@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from faults.clocks import ClockJumps
-from faults.damages import Damaged
-from faults.disks import DiskFull, SyncFails, SyncFailsAlone, TornWrite, TornWriteAlone, WriteFails
-from faults.fault import Fault
-from faults.networks import Cuts, Delays, Duplicates, Silence
-from faults.processes import Killed, KilledAlone, KilledWhileStarting, Restarted, Stopped
-from faults.replicas import DatabaseRestarted, ReplicaKilled, ReplicaStopped
-from faults.resources import IdleConnections, NoMemory, SlowReaders
+from tests.faults.clocks import ClockJumps
+from tests.faults.damages import Damaged
+from tests.faults.disks import DiskFull, SyncFails, SyncFailsAlone, TornWrite, TornWriteAlone, WriteFails
+from tests.faults.fault import Fault
+from tests.faults.networks import Cuts, Delays, Duplicates, Silence
+from tests.faults.processes import Killed, KilledAlone, KilledWhileStarting, Restarted, Stopped
+from tests.faults.replicas import DatabaseRestarted, ReplicaKilled, ReplicaStopped
+from tests.faults.resources import IdleConnections, NoMemory, SlowReaders
 
 FAULTS: Final[tuple[type[Fault], ...]] = (
     Killed,

@@ -3,10 +3,10 @@
 import time
 from typing import Final
 
-from server_process import wait_until
+from tests.system.server_process import wait_until
 
-from faults.checker import gauges_of
-from faults.disks import Shimmed
+from tests.faults.checker import gauges_of
+from tests.faults.disks import Shimmed
 
 JUMPS: Final = (-400 * 86_400, -86_400, -3_601, -5, 5, 3_601, 86_400, 400 * 86_400)
 NEAR: Final = 3.0  # seconds

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from server_process import SERVING, START_SECONDS, ServerProcess, wait_until
+from tests.system.server_process import SERVING, START_SECONDS, ServerProcess, wait_until
 
-from faults.fault import SETTINGS, Fault
+from tests.faults.fault import SETTINGS, Fault
 from safe_psrl_proto.v1 import admin_pb2
 
 DATABASE, WAL, LOG, COUNT = "safe-psrl.db", "safe-psrl.db-wal", "safe-psrl.log", "commits"

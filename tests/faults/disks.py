@@ -12,11 +12,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
-from debian import program
-from server_process import START_SECONDS
+from tests.system.debian import program
+from tests.system.server_process import START_SECONDS
 
-from faults.fault import STORE_FAILED, Fault
-from faults.shim import FAIL_DURABLE_WRITE, FAIL_SYNC, FAIL_WRITE, TEAR_WRITE, Shim
+from tests.faults.fault import STORE_FAILED, Fault
+from tests.faults.shim import FAIL_DURABLE_WRITE, FAIL_SYNC, FAIL_WRITE, TEAR_WRITE, Shim
 
 SMALL_DISK = 16 * 1024 * 1024
 CANNOT_START = 2

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Self
 
 import grpc
-from server_process import CHANNEL, free_port
+from tests.system.server_process import CHANNEL, free_port
 
 SERVICE = "/safe_psrl.v1.ControlService/"
 STREAM = f"{SERVICE}StepStream"

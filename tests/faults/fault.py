@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from server_process import SCRIPT, ServerProcess, wait_until
+from tests.system.server_process import SCRIPT, ServerProcess, wait_until
 
-from faults.load import Traffic
+from tests.faults.load import Traffic
 
 AWAKE = (sys.executable, str(Path(__file__).parent / "awake_server.py"))
 STORE_FAILED = 74

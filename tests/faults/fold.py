@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.history import OK, UNKNOWN, Entry, brief
+from tests.faults.history import OK, UNKNOWN, Entry, brief
 
 Key = tuple[int, int]  # episode, step
 

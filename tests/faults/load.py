@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import grpc
-from server_process import CHANNEL
+from tests.system.server_process import CHANNEL
 
-from faults.history import ERROR, OK, UNKNOWN, Entry, History, brief
-from faults.worlds import Seen, World
+from tests.faults.history import ERROR, OK, UNKNOWN, Entry, History, brief
+from tests.faults.worlds import Seen, World
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
 
 STUCK_SECONDS: Final = 300.0  # a call that was not acknowledged for so long will not be

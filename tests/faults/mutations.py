@@ -1,6 +1,6 @@
 """What the suite is worth: known-dangerous edits of the service, each of which it must notice.
 
-`python tests/faults/mutations.py [--rows DIRECTORY] [--only NAME]` copies the sources, makes one edit after the other in
+`python -m tests.faults.mutations [--rows DIRECTORY] [--only NAME]` copies the sources, makes one edit after the other in
 copies, runs the part of the suite that concerns it, and shows what it found. Exit code 1 if an edit goes unnoticed, or if
 the unchanged copy does not pass.
 """

@@ -4,11 +4,11 @@ import random
 import time
 from pathlib import Path
 
-from server_process import wait_until
+from tests.system.server_process import wait_until
 
-from faults.duplicator import Duplicator
-from faults.fault import Fault, pause
-from faults.proxy import TcpProxy
+from tests.faults.duplicator import Duplicator
+from tests.faults.fault import Fault, pause
+from tests.faults.proxy import TcpProxy
 
 
 class Proxied(Fault):

@@ -4,7 +4,7 @@ import signal
 import time
 from typing import ClassVar
 
-from faults.fault import Fault, pause
+from tests.faults.fault import Fault, pause
 
 
 class Killed(Fault):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, Self
 
-from server_process import free_port
+from tests.system.server_process import free_port
 
 CHUNK = 65_536
 

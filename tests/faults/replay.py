@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from faults.fold import Expected
+from tests.faults.fold import Expected
 from safe_psrl import CmdpSpec, Constraint, SafePsrl, Transition
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md, from the rows that runs left: `python tests/faults/report.py ROWS docs/reliability.md`.
+"""The tables of docs/reliability.md, from the rows that runs left: `python -m tests.faults.report ROWS docs/reliability.md`.
 
 Rows of a kind replace that kind's table; a kind without rows leaves its table as it is.
 """
@@ -12,10 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "system")]
-
-from faults.catalogue import FAULTS
-from faults.mutations import MUTATIONS
+from tests.faults.catalogue import FAULTS
+from tests.faults.mutations import MUTATIONS
 
 BEGIN, END = "<!-- {} begin -->", "<!-- {} end -->"
 FAULT_HEAD: Final = (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from debian import program
+from tests.system.debian import program
 
 SOURCE: Final = Path(__file__).parent / "shim.c"
 FAIL_WRITE, FAIL_SYNC, TEAR_WRITE, FAIL_DURABLE_WRITE = 1, 2, 3, 4

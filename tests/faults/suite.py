@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import grpc
-from server_process import START_SECONDS, wait_until
+from tests.system.server_process import START_SECONDS, wait_until
 
-from faults.checker import Verdict, View, first_acknowledged, judge, look
-from faults.fault import SNAPSHOT_EVENTS, Fault
-from faults.history import History
-from faults.load import Load, Traffic
+from tests.faults.checker import Verdict, View, first_acknowledged, judge, look
+from tests.faults.fault import SNAPSHOT_EVENTS, Fault
+from tests.faults.history import History
+from tests.faults.load import Load, Traffic
 
 SHOWN_FINDINGS = 10
 MOST_EVENTS = 3 * SNAPSHOT_EVENTS  # that a start may have to read of an agent

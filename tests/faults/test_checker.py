@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from faults.checker import CONSTRAINT_GAUGES, GAUGES, Verdict, View, first_acknowledged, judge
-from faults.history import ERROR, OK, UNKNOWN, Entry, History
-from faults.replay import problem_of
-from faults.worlds import World
+from tests.faults.checker import CONSTRAINT_GAUGES, GAUGES, Verdict, View, first_acknowledged, judge
+from tests.faults.history import ERROR, OK, UNKNOWN, Entry, History
+from tests.faults.replay import problem_of
+from tests.faults.worlds import World
 from safe_psrl import SafePsrl, Transition
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 

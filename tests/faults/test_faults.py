@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from faults.catalogue import FAULTS
-from faults.fault import Fault
-from faults.suite import run
+from tests.faults.catalogue import FAULTS
+from tests.faults.fault import Fault
+from tests.faults.suite import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

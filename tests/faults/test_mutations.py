@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
-from faults.catalogue import FAULTS
-from faults.mutations import MUTATIONS, ROOT, Mutation, mutated
+from tests.faults.catalogue import FAULTS
+from tests.faults.mutations import MUTATIONS, ROOT, Mutation, mutated
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)

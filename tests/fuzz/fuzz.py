@@ -1,4 +1,4 @@
-"""Fuzzing as a command: python tests/fuzz/fuzz.py --inputs 100000 --seed 1, or --replay FILE for what was found."""
+"""Fuzzing as a command: python -m tests.fuzz.fuzz --inputs 100000 --seed 1, or --replay FILE for what was found."""
 
 import argparse
 import asyncio
@@ -15,12 +15,10 @@ from typing import Any, Final
 
 import uvloop
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from generation import Generator
-from ground import Ground
-from inputs import Input, load, save
-from oracle import FindingError, Judge
+from tests.fuzz.generation import Generator
+from tests.fuzz.ground import Ground
+from tests.fuzz.inputs import Input, load, save
+from tests.fuzz.oracle import FindingError, Judge
 
 from safe_psrl import warm_up
 from safe_psrl_server.logs import set_up_logs
@@ -220,7 +218,7 @@ def main() -> int:
     for number, finding in enumerate(report.findings):
         path = options.out / f"{options.seed}-{number}.json"
         keep(finding, path)
-        print(f"{finding.text}\n  python tests/fuzz/fuzz.py --replay {path}")  # noqa: T201
+        print(f"{finding.text}\n  python -m tests.fuzz.fuzz --replay {path}")  # noqa: T201
     return int(bool(report.findings))
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-from inputs import METHODS, Input, Metadata
-from mutations import mutated
-from plausible import importing, request_for
-from values import INTEGERS, REALS, spoil
+from tests.fuzz.inputs import METHODS, Input, Metadata
+from tests.fuzz.mutations import mutated
+from tests.fuzz.plausible import importing, request_for
+from tests.fuzz.values import INTEGERS, REALS, spoil
 
 from safe_psrl.problem.documents import spec_to_document, write_document
 from safe_psrl_proto.v1 import events_pb2

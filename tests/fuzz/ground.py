@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, Self
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
-from inputs import METHODS, Input, Method
-from plausible import small_specs
+from tests.fuzz.inputs import METHODS, Input, Method
+from tests.fuzz.plausible import small_specs
 
 from safe_psrl.errors import SpecError
 from safe_psrl.problem.documents import parse_document, spec_from_document

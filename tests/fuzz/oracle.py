@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 import grpc
-from ground import OK, Answer, Ground, decoded
-from inputs import READING, Input
+from tests.fuzz.ground import OK, Answer, Ground, decoded
+from tests.fuzz.inputs import READING, Input
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.rpc.errors import CODES

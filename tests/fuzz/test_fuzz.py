@@ -3,14 +3,14 @@
 import re
 from pathlib import Path
 
-import ground
+from tests.fuzz import ground
 import pytest
-from careless import MISTAKES, Mistake, asleep
-from generation import WEIGHTS
-from inputs import METHODS, Input, load, save
-from server_process import show
+from tests.fuzz.careless import MISTAKES, Mistake, asleep
+from tests.fuzz.generation import WEIGHTS
+from tests.fuzz.inputs import METHODS, Input, load, save
+from tests.system.server_process import show
 
-import fuzz
+from tests.fuzz import fuzz
 from safe_psrl import warm_up
 from safe_psrl_server.logs import set_up_logs
 

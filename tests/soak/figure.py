@@ -5,7 +5,7 @@ from typing import Final
 
 import matplotlib as mpl
 
-from soak import QUANTITIES, Plan, Side
+from tests.soak.soak import QUANTITIES, Plan, Side
 
 mpl.use("Agg")
 

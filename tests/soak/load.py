@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import grpc
 import pytest
-from players import (
+from tests.system.players import (
     BookkeepingAgent,
     Player,
     TwoCallPlayer,
@@ -21,8 +21,8 @@ from players import (
     streaming_buffer,
     uninterrupted,
 )
-from sampling import Latencies
-from server_process import ServerProcess, insist
+from tests.soak.sampling import Latencies
+from tests.system.server_process import ServerProcess, insist
 
 from safe_psrl_client import AlreadyExistsError, Client, DeadlineExceededError, NotFoundError, RemoteAgent, UnavailableError
 from safe_psrl_client.play import play_episode

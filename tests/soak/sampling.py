@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from safe_psrl_server.store.log import LOG
-from server_process import ServerProcess
+from tests.system.server_process import ServerProcess
 
 from safe_psrl_server.store.sqlite.store import DATABASE_FILE
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from load import Load
-from sampling import Sampler
-from server_process import ServerProcess
-from slopes import Slope, slope
+from tests.soak.load import Load
+from tests.soak.sampling import Sampler
+from tests.system.server_process import ServerProcess
+from tests.soak.slopes import Slope, slope
 
 QUANTITIES: Final = {  # unit of a slope is this an hour
     "memory": "MB",

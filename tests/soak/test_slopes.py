@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sampling import Sample
-from slopes import slope
+from tests.soak.sampling import Sample
+from tests.soak.slopes import slope
 
-from soak import Flat, Plan, Side, complaints
+from tests.soak.soak import Flat, Plan, Side, complaints
 
 HOUR = 3600.0
 SECONDS = np.arange(HOUR)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import grpc
 import yaml
-from server_process import CHANNEL, START_SECONDS, free_port, wait_until
+from tests.system.server_process import CHANNEL, START_SECONDS, free_port, wait_until
 
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2_grpc
 

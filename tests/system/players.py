@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from server_process import ServerProcess, insist
+from tests.system.server_process import ServerProcess, insist
 
 from safe_psrl import CmdpSpec, Constraint, SafePsrl, Transition, act, settle
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2

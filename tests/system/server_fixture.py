@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server_process import ServerProcess
+from tests.system.server_process import ServerProcess
 
 
 @pytest.fixture

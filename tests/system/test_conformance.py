@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import careless_proxy
+from tests.system import careless_proxy
 import pytest
-from careless_proxy import Proxy
-from front import Front
-from server_process import SCRIPT, ServerProcess, wait_until
+from tests.system.careless_proxy import Proxy
+from tests.system.front import Front
+from tests.system.server_process import SCRIPT, ServerProcess, wait_until
 
 from safe_psrl_conformance import CHECKS, Wire, run, selected
 from safe_psrl_proto.v1 import admin_pb2, control_pb2

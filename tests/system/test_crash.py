@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import pytest
-from players import BookkeepingAgent, Player, check_books, check_player, large_policy, streaming_buffer, uninterrupted
-from server_process import ServerProcess
+from tests.system.players import BookkeepingAgent, Player, check_books, check_player, large_policy, streaming_buffer, uninterrupted
+from tests.system.server_process import ServerProcess
 
 from safe_psrl_client import Client, RemoteAgent
 from safe_psrl_client.play import play_episode

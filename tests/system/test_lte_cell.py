@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from server_process import SCRIPT, ServerProcess, show, wait_until
+from tests.system.server_process import SCRIPT, ServerProcess, show, wait_until
 
 from safe_psrl_client import Client
 

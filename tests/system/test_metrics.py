@@ -5,9 +5,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from players import Player, streaming_buffer
+from tests.system.players import Player, streaming_buffer
 from prometheus_client.parser import text_string_to_metric_families
-from server_process import ServerProcess, show, wait_until
+from tests.system.server_process import ServerProcess, show, wait_until
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from server_process import ServerProcess
+from tests.system.server_process import ServerProcess
 
 from safe_psrl_experiments.bench import scrape
 from safe_psrl_experiments.bench.measure import percentile

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from server_process import ServerProcess
+from tests.system.server_process import ServerProcess
 
 import safe_psrl_proto
 from safe_psrl import SafePsrl, Transition, act

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from front import SHIPPED, envoy
+from tests.system.front import SHIPPED, envoy
 
 
 def test_the_shipped_configuration_is_valid() -> None:

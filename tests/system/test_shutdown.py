@@ -7,8 +7,8 @@ from collections.abc import Callable
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
-from players import Player, check_player, streaming_buffer, thinker
-from server_process import NOT_SERVING, SERVING, ServerProcess, wait_until
+from tests.system.players import Player, check_player, streaming_buffer, thinker
+from tests.system.server_process import NOT_SERVING, SERVING, ServerProcess, wait_until
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 
