@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.system.server_process import SCRIPT, ServerProcess, wait_until
-
 from safe_psrl_proto.v1 import admin_pb2
+from tests.system.server_process import SCRIPT, ServerProcess, wait_until
 
 OPERATIONS: Final = Path(__file__).parents[2] / "docs" / "operations.md"
 USUAL_TARGET: Final = "127.0.0.1:50551"

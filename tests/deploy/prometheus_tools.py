@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from tests.system.debian import program
-from tests.system.server_process import free_port, wait_until
+from tests.system.server_process import reserved_port, wait_until
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 CONFIG: Final = DEPLOY / "prometheus" / "prometheus.yml"
@@ -48,7 +48,7 @@ class Prometheus:
         assert config.count(SERVICE) == 1
         (directory / CONFIG.name).write_text(sped_up(config.replace(SERVICE, target)), encoding="utf-8")
         (directory / RULES.name).write_text(sped_up(RULES.read_text(encoding="utf-8")), encoding="utf-8")
-        self._address = f"127.0.0.1:{free_port()}"
+        self._address = f"127.0.0.1:{reserved_port()}"
         self._log = directory / "log"
         self._command = [
             tools.prometheus,

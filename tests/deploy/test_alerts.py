@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from tests.deploy.prometheus_tools import CONFIG, RULES, SPEED, Tools, sped_up
 
 CASES = sorted((Path(__file__).parent / "alerts").glob("*.yml"))

@@ -7,7 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.deploy.backups import AGENTS, KEEP_EVENTS, Row, check_prefix, documented, load_on, transitions, type_in, verify, wait_for_more
+
+from tests.deploy.backups import (
+    AGENTS,
+    KEEP_EVENTS,
+    Row,
+    check_prefix,
+    documented,
+    load_on,
+    transitions,
+    type_in,
+    verify,
+    wait_for_more,
+)
 from tests.system.postgres_process import PostgresProcess, binaries
 from tests.system.server_process import SCRIPT, ServerProcess
 

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import pytest
 import yaml
+
 from tests.deploy.configurations import effective
 from tests.deploy.prometheus_tools import CONFIG, DEPLOY, SERVICE, Tools
-from test_kubernetes import version
+from tests.deploy.test_kubernetes import version
 
 COMPOSE: Final = DEPLOY / "compose"
 DOCUMENT: Final = yaml.safe_load((COMPOSE / "compose.yaml").read_text(encoding="utf-8"))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from tests.deploy.dashboards import FILES, GRAFANA, Json, load, panels, problems, queries
 from tests.deploy.prometheus_tools import Tools
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+
 from tests.deploy.prometheus_tools import DEPLOY
-from tests.system.server_process import free_port, wait_until
+from tests.system.server_process import reserved_port, wait_until
 
 sys.path.insert(0, str(DEPLOY / "scripts"))
 
@@ -108,7 +109,7 @@ def healthy(image: dict[str, Any], address: str, how: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("part", ["serve", "console"])
 def test_both_start_from_a_read_only_tree(image: dict[str, Any], part: str) -> None:
     """At once, as an unprivileged user, leaving the tree as it was; and end at SIGTERM."""
-    grpc, http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    grpc, http = f"127.0.0.1:{reserved_port()}", f"127.0.0.1:{reserved_port()}"
     how = contained(image, {"SAFE_PSRL_LISTEN": grpc, "SAFE_PSRL_METRICS": http})
     command = image["cmd"] if part == "serve" else ["console", "--target", grpc, "--listen", http]
     page = f"http://{http}/healthz" if part == "serve" else f"http://{http}/"

@@ -11,6 +11,7 @@ from typing import Any, Final
 import kubernetes_validate
 import pytest
 import yaml
+
 from tests.deploy.configurations import effective
 from tests.deploy.prometheus_tools import DEPLOY
 

@@ -9,10 +9,11 @@ from typing import Final
 
 import pytest
 import yaml
+
+from tests.deploy.test_kubernetes import BASE, TLS, documents
 from tests.system.debian import program
 from tests.system.postgres_process import PostgresProcess
-from tests.system.server_process import SCRIPT, START_SECONDS, free_port, wait_until
-from test_kubernetes import BASE, TLS, documents
+from tests.system.server_process import SCRIPT, START_SECONDS, reserved_port, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ def mounted(tmp_path: Path) -> Path:
 @contextmanager
 def replica(mounted: Path, store: str, settings: Environment) -> Iterator[tuple[str, Path]]:
     """Where it listens, and its log; ended with SIGTERM."""
-    port, http, log = free_port(), free_port(), mounted / "log"
+    port, http, log = reserved_port(), reserved_port(), mounted / "log"
     here = {"SAFE_PSRL_LISTEN": f"0.0.0.0:{port}", "SAFE_PSRL_METRICS": f"127.0.0.1:{http}", "SAFE_PSRL_STORE": store}
     command = [*SCRIPT, "serve", "--config", mounted / "config.toml"]
     with log.open("wb") as out:

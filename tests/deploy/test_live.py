@@ -9,14 +9,14 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 import pytest
-from tests.deploy.dashboards import FILES, load, queries
-from tests.deploy.prometheus_tools import RULES, Prometheus, Tools
-from tests.system.server_process import wait_until
 
 from safe_psrl_client import Client, RemoteAgent
 from safe_psrl_client.play import play_episode
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_testbed import scenario_named
+from tests.deploy.dashboards import FILES, load, queries
+from tests.deploy.prometheus_tools import RULES, Prometheus, Tools
+from tests.system.server_process import wait_until
 
 pytestmark = pytest.mark.slow
 

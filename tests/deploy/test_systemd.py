@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from tests.deploy.configurations import effective
 from tests.deploy.prometheus_tools import DEPLOY
 from tests.system.server_process import SCRIPT

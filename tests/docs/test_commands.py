@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import typer
-from tests.docs.markdown import ROOT, pages
 
 from safe_psrl_cli.main import app
+from tests.docs.markdown import ROOT, pages
 
 COMMAND = re.compile(r"(?:^(?: {4}|\$ )?|`)(safe-psrl [a-z][^`\n]*)", flags=re.MULTILINE)
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tests.docs.markdown import ROOT, Link, anchors, links, pages, problem_with
 
 

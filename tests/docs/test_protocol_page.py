@@ -4,12 +4,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.docs.markdown import ROOT, anchors
-
 from safe_psrl_conformance import CHAPTERS
 from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_server import errors
 from safe_psrl_server.rpc.errors import CODES
+from tests.docs.markdown import ROOT, anchors
 
 PAGE = ROOT / "docs" / "protocol.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -13,9 +13,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.docs.markdown import ROOT, pages
-from tests.system.server_process import free_port
 
+from tests.docs.markdown import ROOT, pages
+from tests.system.server_process import reserved_port
 from tests.test_readme import BIN, TIDY, blocks, commands
 
 WRITTEN_FOR_USERS = ("getting-started", "your-environment", "protocol", "algorithm", "gymnasium")
@@ -41,7 +41,7 @@ def script_of(page: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", with_commands())
 def test_the_commands_of_a_page_run(name: str, tmp_path: Path) -> None:
-    target, page = f"127.0.0.1:{free_port()}", content(name)
+    target, page = f"127.0.0.1:{reserved_port()}", content(name)
     (tmp_path / ".venv").symlink_to(BIN.parent)
     for block in blocks("toml", page) + blocks("python", page):
         if named := FILE.match(block):

@@ -4,25 +4,26 @@ from typing import Final
 
 from tests.faults.clocks import ClockJumps
 from tests.faults.damages import Damaged
-from tests.faults.disks import DiskFull, SyncFails, SyncFailsAlone, TornWrite, TornWriteAlone, WriteFails
+from tests.faults.disks import DiskFull, DiskStalls, DiskStallsRetried, SyncFails, TornWrite, TornWriteSingle, WriteFails
 from tests.faults.fault import Fault
 from tests.faults.networks import Cuts, Delays, Duplicates, Silence
-from tests.faults.processes import Killed, KilledAlone, KilledWhileStarting, Restarted, Stopped
+from tests.faults.processes import Killed, KilledSingle, KilledWhileStarting, Restarted, Stopped
 from tests.faults.replicas import DatabaseRestarted, ReplicaKilled, ReplicaStopped
 from tests.faults.resources import IdleConnections, NoMemory, SlowReaders
 
 FAULTS: Final[tuple[type[Fault], ...]] = (
     Killed,
-    KilledAlone,
+    KilledSingle,
     KilledWhileStarting,
     Stopped,
     Restarted,
     DiskFull,
     WriteFails,
     SyncFails,
-    SyncFailsAlone,
     TornWrite,
-    TornWriteAlone,
+    TornWriteSingle,
+    DiskStalls,
+    DiskStallsRetried,
     Damaged,
     ClockJumps,
     Delays,

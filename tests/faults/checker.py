@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client.parser import text_string_to_metric_families
 
+from safe_psrl_proto.v1 import admin_pb2
 from tests.faults.fold import Expected, folded
 from tests.faults.history import OK, UNKNOWN, Entry
 from tests.faults.replay import replayed
-from safe_psrl_proto.v1 import admin_pb2
 
 TOLERANCE = 1e-9  # of sums of floating-point numbers
 Gauges = Mapping[tuple[str, str, str], float]  # by name, agent, constraint

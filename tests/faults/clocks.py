@@ -3,10 +3,9 @@
 import time
 from typing import Final
 
-from tests.system.server_process import wait_until
-
 from tests.faults.checker import gauges_of
 from tests.faults.disks import Shimmed
+from tests.system.server_process import wait_until
 
 JUMPS: Final = (-400 * 86_400, -86_400, -3_601, -5, 5, 3_601, 86_400, 400 * 86_400)
 NEAR: Final = 3.0  # seconds

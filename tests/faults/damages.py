@@ -3,7 +3,6 @@
 import random
 import shutil
 import sqlite3
-import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +12,12 @@ from pathlib import Path
 
 import grpc
 import pytest
+
+from safe_psrl_proto.v1 import admin_pb2
+from tests.faults.fault import SETTINGS, Fault
 from tests.system.server_process import SERVING, START_SECONDS, ServerProcess, wait_until
 
-from tests.faults.fault import SETTINGS, Fault
-from safe_psrl_proto.v1 import admin_pb2
-
-DATABASE, WAL, LOG, COUNT = "safe-psrl.db", "safe-psrl.db-wal", "safe-psrl.log", "commits"
+DATABASE, WAL, COUNTER = "safe-psrl.db", "safe-psrl.db-wal", "commit-counter"
 CANNOT_START = 2
 QUARANTINED = admin_pb2.AGENT_CONDITION_QUARANTINED
 COPIES = 3  # that are damaged in a round, each in its own way
@@ -92,7 +91,7 @@ def states_of(server: ServerProcess) -> States | None:
     wait_until(is_decided, START_SECONDS, "it serves, or refuses to")
     if server.running.poll() is not None:
         code = server.wait()
-        assert code == CANNOT_START, f"it left with {code}: {server.log}"
+        assert code == CANNOT_START, f"it exited with {code}: {server.log}"
         return None
     listed = server.admin.ListAgents(admin_pb2.ListAgentsRequest(), timeout=30).agents
     states: States = {}
@@ -143,23 +142,16 @@ def lose(chosen: random.Random, directory: Path) -> None:
 
 
 def tear_log(chosen: random.Random, directory: Path) -> None:
-    """The last bytes of the log, or of the database if nothing is in a log, never arrived."""
-    if used := _used_by_log(directory):
-        with changed(chosen, directory, (LOG,)) as content:
-            del content[used - chosen.randrange(1, used + 1) :]
-        return
+    """The last bytes of the write-ahead log, or of the database if there is none, never arrived."""
     with changed(chosen, directory, (WAL if (directory / WAL).exists() else DATABASE,)) as content:
         del content[-chosen.randrange(1, 4097) :]
 
 
 def change_events(chosen: random.Random, directory: Path) -> None:
-    """A bit of the last number in each event that no snapshot holds; the database is as sound as before."""
+    """A bit near the end of each event that no snapshot includes; the database itself stays sound."""
     place = -chosen.randrange(3, 7)
     newest = "SELECT coalesce(max(version), 0) FROM snapshots WHERE snapshots.agent = events.agent"
     _change_rows(directory, "events", "agent, version", "payload", f"version > ({newest})", place)
-    for end in _ends_in_log(directory):  # of the last event of each commit
-        with changed(chosen, directory, (LOG,)) as content:
-            content[end + place] ^= 1
 
 
 def change_newest_snapshot(chosen: random.Random, directory: Path) -> None:
@@ -173,34 +165,13 @@ DAMAGES: tuple[Damage, ...] = (tear_log, change_events, flip, change_newest_snap
 
 @contextmanager
 def changed(
-    chosen: random.Random, directory: Path, names: Sequence[str] = (DATABASE, WAL, LOG, DATABASE, WAL, LOG, COUNT)
+    chosen: random.Random, directory: Path, names: Sequence[str] = (DATABASE, WAL, DATABASE, WAL, COUNTER)
 ) -> Iterator[bytearray]:
-    """The content of one of the files, to be changed; of our own log what counts of it."""
+    """The content of one of the files that exist, to be changed."""
     path = directory / chosen.choice([name for name in names if (directory / name).exists()])
     content = bytearray(path.read_bytes())
-    if path.name == LOG:
-        del content[max(_used_by_log(directory), 1) :]
     yield content
     path.write_bytes(content)
-
-
-def _ends_in_log(directory: Path) -> list[int]:
-    """Where each commit of the log ends that the database has not. Of each: a digest, its number, two sizes, a digest, entries
-    and payloads."""
-    with closing(sqlite3.connect(directory / DATABASE)) as database:
-        (filed,) = database.execute("SELECT number FROM commits").fetchone()
-    content, ends, end = (directory / LOG).read_bytes(), list[int](), 0
-    while end + 48 <= len(content):
-        number, entries, payloads = struct.unpack_from("<QII", content, end + 16)
-        if number <= filed or number != filed + len(ends) + 1:
-            break
-        end += 48 + entries + payloads
-        ends.append(end)
-    return ends
-
-
-def _used_by_log(directory: Path) -> int:
-    return max(_ends_in_log(directory), default=0)
 
 
 def _change_rows(directory: Path, table: str, key: str, column: str, where: str, place: int) -> None:

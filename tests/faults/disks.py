@@ -1,4 +1,4 @@
-"""Faults of the disk: full, failing on write, failing on flush, and a write that is torn by the end of the process."""
+"""Faults of the disk: full, failing on write or flush, stalled, and a write torn by the end of the process."""
 
 import errno
 import random
@@ -6,21 +6,25 @@ import resource
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from itertools import cycle
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
-from tests.system.debian import program
-from tests.system.server_process import START_SECONDS
-
+from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from tests.faults.fault import STORE_FAILED, Fault
-from tests.faults.shim import FAIL_DURABLE_WRITE, FAIL_SYNC, FAIL_WRITE, TEAR_WRITE, Shim
+from tests.faults.history import OK
+from tests.faults.load import Traffic
+from tests.faults.shim import FAIL_SYNC, FAIL_WRITE, STALL_SYNC, TEAR_WRITE, Shim
+from tests.faults.worlds import World
+from tests.system.debian import program
+from tests.system.server_process import SERVING, START_SECONDS, wait_until
 
 SMALL_DISK = 16 * 1024 * 1024
 CANNOT_START = 2
-STALLS = (30, 300)  # milliseconds; whoever replies too early has the time to
+STALL_SECONDS = 10.0
+MOST_READ_SECONDS = 1.0  # of GetAction, health and metrics while the disk stalls
+STALLS = (30, 300)  # milliseconds: a server that replies too early has the time to
 
 
 class Shimmed(Fault):
@@ -35,18 +39,18 @@ class Shimmed(Fault):
 
 
 class FailingCalls(Shimmed):
-    """One call fails, or all from one on. The server leaves with its code for that; the disk is repaired; it starts again."""
+    """One call fails, or all from one on. The server exits with its code for that, the disk is repaired, it starts again."""
 
     mode: int
     errors: ClassVar[Sequence[int]]
-    most: ClassVar[int]  # calls that may still go well
+    most: ClassVar[int]  # calls that may still succeed
 
     def strike(self) -> float:
         hits = self.shim.hits
         after, error = self.chosen.randrange(self.most), self.chosen.choice(self.errors)
         self.shim.arm(self.mode, after, error, lasting=self.chosen.random() < 0.5, stall=self.chosen.choice(STALLS))
         left = self.fails_to_write()
-        assert self.shim.hits > hits, "it left for another reason"
+        assert self.shim.hits > hits, "it exited for another reason"
         self.shim.lift()
         self.server.spawn()
         return left
@@ -62,29 +66,12 @@ class WriteFails(FailingCalls):
 
 
 class SyncFails(FailingCalls):
-    """EIO of fsync, fdatasync and writes that flush: once, after which the kernel would say that all is well, or for good.
-
-    In turns of the writes that flush alone: events would be lost if those of the log did not.
-    """
+    """EIO of fsync and fdatasync: once, after which the kernel reports success, or for good."""
 
     title = "fsync fails: EIO (shim)"
+    mode = FAIL_SYNC
     errors = (errno.EIO,)
     most = 10
-
-    def __init__(self, directory: Path, chosen: random.Random) -> None:
-        super().__init__(directory, chosen)
-        self._modes = cycle((FAIL_DURABLE_WRITE, FAIL_SYNC))
-
-    def strike(self) -> float:
-        self.mode = next(self._modes)
-        return super().strike()
-
-
-class SyncFailsAlone(SyncFails):
-    """The writes of commits that nobody shares are asynchronous: what became of one is told when it is asked for."""
-
-    title = "fsync fails: EIO (shim), one client alone"
-    has_one_player = True
 
 
 class TornWrite(Shimmed):
@@ -104,17 +91,75 @@ class TornWrite(Shimmed):
         return struck
 
 
-class TornWriteAlone(TornWrite):
-    """Of a commit that nobody shares."""
+class TornWriteSingle(TornWrite):
+    title = "half a write, then SIGKILL (shim), a single client"
+    single_client = True
 
-    title = "half a write, then SIGKILL (shim), one client alone"
-    has_one_player = True
+
+class DiskStalls(Shimmed):
+    """A flush blocks for ten seconds. Meanwhile reads are answered; the calls that write wait and succeed."""
+
+    title = "disk stalls for 10 s (shim)"
+    patience = 60.0
+
+    def start(self) -> None:
+        super().start()
+        problem = World(1, learned=False).spec(seed=1)
+        self.server.admin.CreateAgent(admin_pb2.CreateAgentRequest(agent="reader", spec=problem))
+        self.server.control.StartEpisode(control_pb2.StartEpisodeRequest(agent="reader", state=0))
+
+    def strikes_at(self, traffic: Traffic) -> None:
+        super().strikes_at(traffic)
+        if self.patience > STALL_SECONDS:
+            traffic.uncertain = frozenset()  # every call must succeed
+
+    def strike(self) -> float:
+        hits = self.shim.hits
+        self.shim.arm(STALL_SYNC, self.chosen.randrange(10), stall=int(1000 * STALL_SECONDS))
+        wait_until(lambda: self.shim.hits > hits, 60, "a flush blocks")
+        stalled = time.monotonic()
+        slowest = 0.0
+        while (now := time.monotonic()) < stalled + STALL_SECONDS - 1.5:
+            slowest = max(slowest, *(self._seconds(read) for read in (self._act, self._check_health, self._scrape)))
+            assert slowest <= MOST_READ_SECONDS, f"{now - stalled:.1f} s after the disk stalled a read took {slowest:.2f} s"
+        assert self._latest_acknowledged() < stalled + 1, "calls were acknowledged while no flush could succeed"
+        self.note = f"a read took at most {slowest:.2f} s meanwhile"
+        return stalled
+
+    def _latest_acknowledged(self) -> float:
+        """When the latest call that writes was acknowledged."""
+        entries = self.traffic.history.entries()
+        return max(entry.end for entry in entries if entry.outcome == OK and entry.call not in {"GetAgent", "GetAction"})
+
+    def _seconds(self, read: Callable[[], object]) -> float:
+        began = time.monotonic()
+        read()
+        return time.monotonic() - began
+
+    def _act(self) -> None:
+        request = control_pb2.GetActionRequest(agent="reader", state=0, episode=1, step=0)
+        self.server.control.GetAction(request, timeout=STALL_SECONDS)
+
+    def _check_health(self) -> None:
+        assert self.server.health_of("") == SERVING
+        assert self.server.http("/healthz") == (200, "ok\n")
+
+    def _scrape(self) -> None:
+        status, page = self.server.http("/metrics")
+        assert status == 200
+        assert 'agent="reader"' in page
+
+
+class DiskStallsRetried(DiskStalls):
+    """Clients give up after two seconds and repeat their calls: what was waiting may be carried out twice, and is not."""
+
+    title = "disk stalls for 10 s (shim), clients retry every 2 s"
+    patience = 2.0
 
 
 @contextmanager
 def _reading(data: Path) -> Iterator[None]:
-    """Somebody reads the database, as for a backup. Until they are done its log cannot be begun anew, which takes no room, and
-    on which a server goes on for a while, rightly."""
+    """A reader, like a backup, that keeps the write-ahead log from being reused, so that commits need space."""
     with closing(sqlite3.connect(f"{(data / 'safe-psrl.db').as_uri()}?mode=ro", uri=True, isolation_level=None)) as db:
         db.execute("BEGIN")
         db.execute("SELECT number FROM commits").fetchone()
@@ -122,7 +167,7 @@ def _reading(data: Path) -> Iterator[None]:
 
 
 class DiskFull(Fault):
-    """A small file system that something else fills. Room is made, and the server is started again."""
+    """A small file system that another program fills. Space is freed, and the server is started again."""
 
     title = "full disk (tmpfs of 16 MB)"
 
@@ -135,7 +180,7 @@ class DiskFull(Fault):
         self.server.data.mkdir()
         self._mounted = mounted(self.server.data)
         if not self._mounted:
-            self.note = "no right to mount: files limited in size instead"
+            self.note = "mounting is not permitted: file sizes are limited instead"
         super().start()
 
     def strike(self) -> float:
@@ -157,14 +202,14 @@ class DiskFull(Fault):
             subprocess.run([program("umount", "mount"), self.server.data], check=True)
 
     def _start_on_a_full_disk(self) -> None:
-        """It may refuse, or serve until a commit fails."""
+        """It may refuse to start, or serve until a commit fails."""
         self.server.spawn()
         code = self.server.wait(START_SECONDS)
-        assert code in {CANNOT_START, STORE_FAILED}, f"it left with {code}: {self.server.log}"
+        assert code in {CANNOT_START, STORE_FAILED}, f"it exited with {code}: {self.server.log}"
         assert "Traceback" not in self.server.log, self.server.log
 
     def _strike_by_limit(self) -> float:
-        """SQLite meets it as it would meet a full disk: a write fails in a commit."""
+        """Like a full disk: a write fails in a commit."""
         size = (self.server.data / "safe-psrl.db-wal").stat().st_size
         limit = size + 20_000
         resource.prlimit(self.server.running.pid, resource.RLIMIT_FSIZE, (limit, limit))
@@ -174,7 +219,7 @@ class DiskFull(Fault):
 
 
 def mounted(directory: Path) -> bool:
-    """Whether a small file system could be put there."""
+    """Whether a small file system could be mounted there."""
     options = f"size={SMALL_DISK}"
     command = [program("mount", "mount"), "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
     done = subprocess.run(command, check=False, capture_output=True)

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Self
 
 import grpc
-from tests.system.server_process import CHANNEL, free_port
+
+from tests.system.server_process import CHANNEL
 
 SERVICE = "/safe_psrl.v1.ControlService/"
 STREAM = f"{SERVICE}StepStream"
@@ -25,7 +26,7 @@ class Duplicator(grpc.GenericRpcHandler):
         self.repeated = 0
         self._chosen = chosen
         self._to = target
-        self.target = f"127.0.0.1:{free_port()}"
+        self.target = ""  # once started
         self._late: set[asyncio.Task[object]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="duplicator", daemon=True)
@@ -48,7 +49,7 @@ class Duplicator(grpc.GenericRpcHandler):
     async def _listen(self) -> None:
         self._channel = grpc.aio.insecure_channel(self._to, CHANNEL)
         self._server = grpc.aio.server(handlers=[self])
-        self._server.add_insecure_port(self.target)
+        self.target = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         await self._server.start()
 
     async def _settle(self) -> None:

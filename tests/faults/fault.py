@@ -1,18 +1,15 @@
-"""What a fault is: a service to strike at, and how. One class for each, in a file for each family."""
+"""What a fault is: a service, and how to harm it. One class per fault, one file per family."""
 
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from tests.faults.load import Traffic
 from tests.system.server_process import SCRIPT, ServerProcess, wait_until
 
-from tests.faults.load import Traffic
-
-AWAKE = (sys.executable, str(Path(__file__).parent / "awake_server.py"))
 STORE_FAILED = 74
 LEAVING_SECONDS = 60.0
 SNAPSHOT_EVENTS = 40  # few, so that streams are shortened between faults too
@@ -23,14 +20,14 @@ class Fault:
     """A server and one way to harm it. A round is one `strike`."""
 
     title: ClassVar[str]  # in the table
-    note: str = ""  # what was measured beside, for the table
+    note: str = ""  # measured meanwhile, for the table
     short_rounds: ClassVar[int] = 1  # in `make test`
     settings: ClassVar[str] = SETTINGS
     patience: ClassVar[float] = 2.0  # of an attempt, in seconds
-    uncertain: ClassVar[frozenset[str]] = frozenset()  # statuses after which nobody knows, beside the usual ones
+    uncertain: ClassVar[frozenset[str]] = frozenset()  # further statuses after which the outcome is unknown
     repeats_by_network: ClassVar[bool] = False  # so that a first attempt may be a repetition
-    has_one_player: ClassVar[bool] = False  # who is alone: nobody shares a commit, and the disk is waited for awake
-    restarts_at_the_end: ClassVar[bool] = False  # what is judged is what is read back
+    single_client: ClassVar[bool] = False  # so that no commit is shared
+    restarts_at_the_end: ClassVar[bool] = False  # so that what is judged was read back from the store
 
     def __init__(self, directory: Path, chosen: random.Random) -> None:
         self.directory = directory
@@ -39,7 +36,7 @@ class Fault:
 
     def command(self) -> Sequence[str]:
         """What stands before `serve`."""
-        return AWAKE if self.has_one_player else SCRIPT
+        return SCRIPT
 
     def start(self) -> None:
         self.server.start()
@@ -50,16 +47,16 @@ class Fault:
         return [self.server.target]
 
     def strikes_at(self, traffic: Traffic) -> None:
-        """Whose calls it strikes."""
+        """The calls that are harmed."""
         self.traffic = traffic
         traffic.has_ended = self.has_ended
 
     def strike(self) -> float:
-        """Do it, and undo it. The moment from which on everything should be well again."""
+        """Cause the fault and repair it. Returns the moment from which recovery is measured."""
         raise NotImplementedError
 
     def has_ended(self) -> bool:
-        """Whether the server is gone, though nobody made it go."""
+        """Whether the server exited by itself."""
         return self.server.process is not None and self.server.process.poll() is not None
 
     def settle(self) -> None:
@@ -72,13 +69,13 @@ class Fault:
         self.server.kill()
         self.server.close()
 
-    # --- what several of them do
+    # --- shared
 
     def fails_to_write(self) -> float:
-        """Wait until the server has noticed that it cannot write, and has left as it should."""
+        """Wait until the server detects that it cannot write and exits as it should."""
         code = self.leaves()
         left = time.monotonic()
-        assert code == STORE_FAILED, f"it left with {code}: {self.server.log}"
+        assert code == STORE_FAILED, f"it exited with {code}: {self.server.log}"
         last = self.server.log.splitlines()[-1]
         assert last.startswith(f"safe-psrl: a commit to {self.server.data} failed: "), last
         assert "nothing that was acknowledged is lost" in last, last
@@ -90,7 +87,7 @@ class Fault:
         try:
             return self.server.wait(LEAVING_SECONDS)
         except subprocess.TimeoutExpired:
-            raise AssertionError("the server goes on as if nothing had happened") from None
+            raise AssertionError("the server goes on although a write failed") from None
 
 
 def pause(seconds: float) -> None:

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import grpc
-from tests.system.server_process import CHANNEL
 
+from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
 from tests.faults.history import ERROR, OK, UNKNOWN, Entry, History, brief
 from tests.faults.worlds import Seen, World
-from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
+from tests.system.server_process import CHANNEL
 
 STUCK_SECONDS: Final = 300.0  # a call that was not acknowledged for so long will not be
 RETRY_SECONDS: Final = 0.05  # until an unknown call is made again
@@ -376,9 +376,9 @@ class Observer(Client):
 
 
 class Load:
-    """Four players of all kinds, or one alone, and an observer."""
+    """Four players of all kinds, or a single one, and an observer."""
 
-    def __init__(self, traffic: Traffic, seed: int, *, has_one_player: bool = False) -> None:
+    def __init__(self, traffic: Traffic, seed: int, *, single_client: bool = False) -> None:
         kinds: tuple[tuple[type[Client], bool], ...] = (
             (StepClient, True),
             (TwoCallClient, False),
@@ -386,7 +386,7 @@ class Load:
             (EpisodeClient, True),
         )
         self.traffic = traffic
-        chosen = kinds[:1] if has_one_player else kinds
+        chosen = kinds[:1] if single_client else kinds
         self.players = [kind(traffic, _name(kind), seed, learned=learned) for kind, learned in chosen]
         self.agents = [player.agent for player in self.players]
         self._observer = Observer(traffic, self.agents, seed)

@@ -4,11 +4,10 @@ import random
 import time
 from pathlib import Path
 
-from tests.system.server_process import wait_until
-
 from tests.faults.duplicator import Duplicator
 from tests.faults.fault import Fault, pause
 from tests.faults.proxy import TcpProxy
+from tests.system.server_process import wait_until
 
 
 class Proxied(Fault):

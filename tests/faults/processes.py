@@ -22,11 +22,9 @@ class Killed(Fault):
         return struck
 
 
-class KilledAlone(Killed):
-    """Calls that share no commit are answered while the disk's reply is waited for awake, and applied later."""
-
-    title = "SIGKILL amid the calls of one client alone"
-    has_one_player = True
+class KilledSingle(Killed):
+    title = "SIGKILL amid the calls of a single client"
+    single_client = True
 
 
 class KilledWhileStarting(Fault):

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, Self
 
-from tests.system.server_process import free_port
-
 CHUNK = 65_536
 
 
@@ -21,14 +19,13 @@ class TcpProxy:
         self._left: int | None = None  # bytes until a cut
         self._host, _, port = target.rpartition(":")
         self._to = int(port)
-        self._port = free_port()
         self._writers: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
     @property
     def target(self) -> str:
-        return f"{self._host}:{self._port}"
+        return f"{self._host}:{self._server.sockets[0].getsockname()[1]}"
 
     def start(self) -> Self:
         self._thread.start()
@@ -53,7 +50,7 @@ class TcpProxy:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, self._host, self._port)
+        self._server = await asyncio.start_server(self._serve, self._host, 0)
 
     async def _close(self) -> None:
         self._server.close()

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.faults.fold import Expected
 from safe_psrl import CmdpSpec, Constraint, SafePsrl, Transition
+from tests.faults.fold import Expected
 
 
 def replayed(agent: Expected) -> Iterator[str]:

@@ -6,12 +6,11 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.system.postgres_process import PostgresProcess
-from tests.system.server_process import ServerProcess, wait_until
-
+from safe_psrl_proto.v1 import admin_pb2
 from tests.faults.checker import gauges_of
 from tests.faults.fault import SETTINGS, Fault, pause
-from safe_psrl_proto.v1 import admin_pb2
+from tests.system.postgres_process import PostgresProcess
+from tests.system.server_process import ServerProcess, wait_until
 
 REPLICAS: Final = 2
 

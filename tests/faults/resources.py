@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 import grpc
-from tests.system.server_process import SCRIPT
 
+from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
 from tests.faults.fault import Fault, pause
 from tests.faults.load import OWN_CONNECTION
-from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
+from tests.system.server_process import SCRIPT
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # and empty settings
 IDLE: Final = 2000

@@ -1,4 +1,4 @@
-"""The shim between the server and the kernel: built by the test, armed and lifted through a file that both map."""
+"""The shim between the server and the kernel: built by the test, armed and disarmed through a file that both map."""
 
 import mmap
 import struct
@@ -10,7 +10,7 @@ from typing import Final
 from tests.system.debian import program
 
 SOURCE: Final = Path(__file__).parent / "shim.c"
-FAIL_WRITE, FAIL_SYNC, TEAR_WRITE, FAIL_DURABLE_WRITE = 1, 2, 3, 4
+FAIL_WRITE, FAIL_SYNC, TEAR_WRITE, STALL_SYNC = 1, 2, 3, 4
 BLOCK: Final = struct.Struct("=7q")  # as in shim.c
 SIZE: Final = 4096
 
@@ -34,21 +34,21 @@ class Shim:
         return ["env", *(f"{name}={value}" for name, value in settings.items()), *script]
 
     def arm(self, mode: int, after: int, error: int = 0, *, lasting: bool = False, stall: int = 0) -> None:
-        """After so many calls that go well, the next one does not; with `lasting` none that follows does either.
+        """After so many calls that succeed, the next one does not; with `lasting` none that follows does either.
 
-        It hangs for `stall` milliseconds before that, as calls to a dying disk do.
+        It blocks for `stall` milliseconds before that, as calls to a dying disk do.
         """
         self.lift()
         struct.pack_into("=3q", self._block, 8, after, error, int(lasting))
         struct.pack_into("=q", self._block, 48, stall)
-        struct.pack_into("=q", self._block, 0, mode)  # last: from now on it strikes
+        struct.pack_into("=q", self._block, 0, mode)  # last: it takes effect now
 
     def lift(self) -> None:
         struct.pack_into("=q", self._block, 0, 0)
 
     @property
     def hits(self) -> int:
-        """Calls that were harmed since it was made."""
+        """Calls that were harmed so far, the present one included."""
         return int(BLOCK.unpack_from(self._block)[5])
 
     @property

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import grpc
-from tests.system.server_process import START_SECONDS, wait_until
 
 from tests.faults.checker import Verdict, View, first_acknowledged, judge, look
 from tests.faults.fault import SNAPSHOT_EVENTS, Fault
 from tests.faults.history import History
 from tests.faults.load import Load, Traffic
+from tests.system.server_process import START_SECONDS, wait_until
 
 SHOWN_FINDINGS = 10
 MOST_EVENTS = 3 * SNAPSHOT_EVENTS  # that a start may have to read of an agent
@@ -48,7 +48,7 @@ def run(kind: type[Fault], rounds: int, seed: int, directory: Path) -> Row:
     with closing(fault), History(directory / "history.jsonl") as history:
         fault.start()
         traffic = Traffic(history, fault.targets, patience=fault.patience, uncertain=fault.uncertain)
-        load = Load(traffic, seed, has_one_player=fault.has_one_player)
+        load = Load(traffic, seed, single_client=fault.single_client)
         strikes, failures = _struck(fault, load, rounds)
         verdict = Verdict()
         if not failures or _is_up(fault):

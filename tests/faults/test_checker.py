@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from safe_psrl import SafePsrl, Transition
+from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from tests.faults.checker import CONSTRAINT_GAUGES, GAUGES, Verdict, View, first_acknowledged, judge
 from tests.faults.history import ERROR, OK, UNKNOWN, Entry, History
 from tests.faults.replay import problem_of
 from tests.faults.worlds import World
-from safe_psrl import SafePsrl, Transition
-from safe_psrl_proto.v1 import admin_pb2, control_pb2
 
 AGENT, SEED, EPISODES = "a", 3, 2
 Entries = list[Entry]

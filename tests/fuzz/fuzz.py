@@ -15,13 +15,12 @@ from typing import Any, Final
 
 import uvloop
 
+from safe_psrl import warm_up
+from safe_psrl_server.logs import set_up_logs
 from tests.fuzz.generation import Generator
 from tests.fuzz.ground import Ground
 from tests.fuzz.inputs import Input, load, save
 from tests.fuzz.oracle import FindingError, Judge
-
-from safe_psrl import warm_up
-from safe_psrl_server.logs import set_up_logs
 
 LANES: Final = 32
 RESET_AFTER: Final = 100  # inputs of a lane

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-from tests.fuzz.inputs import METHODS, Input, Metadata
-from tests.fuzz.mutations import mutated
-from tests.fuzz.plausible import importing, request_for
-from tests.fuzz.values import INTEGERS, REALS, spoil
 
 from safe_psrl.problem.documents import spec_to_document, write_document
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.snapshot import snapshot_of
+from tests.fuzz.inputs import METHODS, Input, Metadata
+from tests.fuzz.mutations import mutated
+from tests.fuzz.plausible import importing, request_for
+from tests.fuzz.values import INTEGERS, REALS, spoil
 
 MOST_REMEMBERED: Final = 200
 WEIGHTS: Final = {  # of each kind

@@ -10,8 +10,6 @@ from typing import Any, Final, NamedTuple, Self
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
-from tests.fuzz.inputs import METHODS, Input, Method
-from tests.fuzz.plausible import small_specs
 
 from safe_psrl.errors import SpecError
 from safe_psrl.problem.documents import parse_document, spec_from_document
@@ -29,6 +27,8 @@ from safe_psrl_server.rpc.errors import DETAILS_KEY
 from safe_psrl_server.security.roles import Role
 from safe_psrl_server.security.token_file import create_token
 from safe_psrl_server.server import Server
+from tests.fuzz.inputs import METHODS, Input, Method
+from tests.fuzz.plausible import small_specs
 
 CALL_SECONDS: Final = 60.0  # longer than any answer may take
 BYSTANDERS: Final = 3

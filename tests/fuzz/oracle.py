@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 import grpc
-from tests.fuzz.ground import OK, Answer, Ground, decoded
-from tests.fuzz.inputs import READING, Input
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.rpc.errors import CODES
+from tests.fuzz.ground import OK, Answer, Ground, decoded
+from tests.fuzz.inputs import READING, Input
 
 # Nothing is damaged and the server is up: what would say otherwise is a finding, as are INTERNAL and UNKNOWN.
 DOCUMENTED: Final = set(CODES.values()) - {grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNAVAILABLE}

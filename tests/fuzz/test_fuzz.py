@@ -3,16 +3,15 @@
 import re
 from pathlib import Path
 
-from tests.fuzz import ground
 import pytest
+
+from safe_psrl import warm_up
+from safe_psrl_server.logs import set_up_logs
+from tests.fuzz import fuzz, ground
 from tests.fuzz.careless import MISTAKES, Mistake, asleep
 from tests.fuzz.generation import WEIGHTS
 from tests.fuzz.inputs import METHODS, Input, load, save
 from tests.system.server_process import show
-
-from tests.fuzz import fuzz
-from safe_psrl import warm_up
-from safe_psrl_server.logs import set_up_logs
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 

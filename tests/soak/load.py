@@ -11,6 +11,12 @@ from typing import Any, Final, TypeVar
 
 import grpc
 import pytest
+
+from safe_psrl_client import AlreadyExistsError, Client, DeadlineExceededError, NotFoundError, RemoteAgent, UnavailableError
+from safe_psrl_client.play import play_episode
+from safe_psrl_proto.v1 import admin_pb2, control_pb2
+from safe_psrl_server.store.backup import copy_directory
+from tests.soak.sampling import Latencies
 from tests.system.players import (
     BookkeepingAgent,
     Player,
@@ -21,13 +27,7 @@ from tests.system.players import (
     streaming_buffer,
     uninterrupted,
 )
-from tests.soak.sampling import Latencies
 from tests.system.server_process import ServerProcess, insist
-
-from safe_psrl_client import AlreadyExistsError, Client, DeadlineExceededError, NotFoundError, RemoteAgent, UnavailableError
-from safe_psrl_client.play import play_episode
-from safe_psrl_proto.v1 import admin_pb2, control_pb2
-from safe_psrl_server.store.backup import copy_directory
 
 PATIENCE: Final = 180.0
 GUESTS: Final = 10  # names that come and go: a server remembers each name for ever, so they are used again

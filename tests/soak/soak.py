@@ -15,8 +15,8 @@ from typing import Final
 
 from tests.soak.load import Load
 from tests.soak.sampling import Sampler
-from tests.system.server_process import ServerProcess
 from tests.soak.slopes import Slope, slope
+from tests.system.server_process import ServerProcess
 
 QUANTITIES: Final = {  # unit of a slope is this an hour
     "memory": "MB",

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.soak.sampling import Sample
 from tests.soak.slopes import slope
-
 from tests.soak.soak import Flat, Plan, Side, complaints
 
 HOUR = 3600.0

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.soak.figure import draw
-from tests.system.server_process import ServerProcess, show
 
+from tests.soak.figure import draw
 from tests.soak.soak import Flat, Plan, complaints, run, table, totals
+from tests.system.server_process import ServerProcess, show
 
 MINUTES: Final = float(os.environ.get("SOAK_MINUTES", "0"))
 FIGURE: Final = Path(os.environ.get("SOAK_FIGURE", "soak.png"))

@@ -7,6 +7,8 @@ from typing import Any, Self
 
 import grpc
 
+from safe_psrl_proto.v1 import control_pb2
+
 STREAMS = ("StepStream", "ServerReflectionInfo")
 
 
@@ -121,3 +123,46 @@ class LosesReplies(Proxy):
     def carry(self, method: str, requests: Iterable[bytes], context: Any) -> Iterable[bytes]:
         replies = list(super().carry(method, requests, context))
         return replies[:-1] if method.endswith("/StepStream") else replies
+
+
+class ReversesBatches(Proxy):
+    """Has the calls of a batch carried out last to first, and puts the replies back into order."""
+
+    def carry(self, method: str, requests: Iterable[bytes], context: Any) -> Iterable[bytes]:
+        if not method.endswith("/StepStream"):
+            return super().carry(method, requests, context)
+        replies = super().carry(method, map(_reversed_calls, requests), context)
+        return map(_reversed_replies, replies)
+
+
+class RefusesWholeBatches(Proxy):
+    """Refuses a batch in which one call is impossible, instead of that call."""
+
+    def carry(self, method: str, requests: Iterable[bytes], context: Any) -> Iterable[bytes]:
+        if not method.endswith("/StepStream"):
+            yield from super().carry(method, requests, context)
+            return
+        for data in requests:
+            request = control_pb2.StepStreamRequest.FromString(data)
+            if any(call.WhichOneof("call") in {None, "batch"} for call in request.batch.calls):
+                refused = control_pb2.StepStreamResponse(tag=request.tag)
+                refused.error.code, refused.error.message = grpc.StatusCode.INVALID_ARGUMENT.value[0], "an impossible call"
+                yield refused.SerializeToString()
+            else:
+                yield from super().carry(method, [data], context)
+
+
+def _reversed_calls(data: bytes) -> bytes:
+    message = control_pb2.StepStreamRequest.FromString(data)
+    calls = list(message.batch.calls)[::-1]
+    if calls:
+        message.batch.CopyFrom(type(message.batch)(calls=calls))
+    return message.SerializeToString()
+
+
+def _reversed_replies(data: bytes) -> bytes:
+    message = control_pb2.StepStreamResponse.FromString(data)
+    replies = list(message.batch.replies)[::-1]
+    if replies:
+        message.batch.CopyFrom(type(message.batch)(replies=replies))
+    return message.SerializeToString()

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import grpc
 import yaml
-from tests.system.server_process import CHANNEL, START_SECONDS, free_port, wait_until
 
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2_grpc
+from tests.system.server_process import CHANNEL, START_SECONDS, reserved_port, wait_until
 
 SHIPPED: Final = Path(__file__).parents[2] / "deploy" / "envoy" / "envoy.yaml"
 
@@ -27,7 +27,7 @@ class Front:
 
     def __init__(self, root: Path, replicas: Sequence[str], policy: str = "RING_HASH") -> None:
         root.mkdir()
-        self.target = f"127.0.0.1:{free_port()}"
+        self.target = f"127.0.0.1:{reserved_port()}"
         self._root = root
         self._config = root / "envoy.yaml"
         self._config.write_text(yaml.safe_dump(configured(self.target, replicas, policy)), encoding="utf-8")

@@ -8,7 +8,6 @@ import grpc
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.system.server_process import ServerProcess, insist
 
 from safe_psrl import CmdpSpec, Constraint, SafePsrl, Transition, act, settle
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
@@ -16,6 +15,7 @@ from safe_psrl_server.agents.conversion import cmdp_to_message, unpack
 from safe_psrl_testbed import scenario_named
 from safe_psrl_testbed.environment import TabularEnvironment
 from safe_psrl_testbed.random_cmdp import random_cmdp
+from tests.system.server_process import ServerProcess, insist
 
 NewEnvironment = Callable[[], TabularEnvironment]
 # How a server that has forgotten something answers to what builds on it.

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -24,8 +23,6 @@ SCRIPT: Final = (str(Path(sys.executable).parent / "safe-psrl"),)
 START_SECONDS: Final = 180.0  # kernels may have to be compiled, and the machine may be busy
 SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
-# Below the ports that the system gives to outgoing connections: a client that calls a dead server must not take its port.
-FIXED_PORTS: Final = range(20_000, 32_000)
 CHANNEL: Final = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 100))
 
 T = TypeVar("T")
@@ -39,8 +36,8 @@ class ServerProcess:
     ) -> None:
         root.mkdir()
         self.data = root / "data"
-        self.target = listen or f"127.0.0.1:{free_port()}"
-        self.metrics = f"127.0.0.1:{free_port()}" if metrics else ""
+        self.target = listen or f"127.0.0.1:{reserved_port()}"
+        self.metrics = f"127.0.0.1:{reserved_port()}" if metrics else ""
         self.store = f"sqlite:{self.data}"
         self.starts = 0
         self.process: subprocess.Popen[bytes] | None = None
@@ -148,14 +145,17 @@ class ServerProcess:
         return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
 
 
-def free_port() -> int:
-    """A port of the loopback interface that nobody uses."""
-    chosen = random.SystemRandom()
-    while True:
-        port = chosen.choice(FIXED_PORTS)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+def reserved_port() -> int:
+    """A port of the loopback interface that stays bound to this process, so that the system gives it to nothing else.
+
+    It does not listen: a server that sets SO_REUSEADDR, as all here do, can bind the port as well, and again after a restart.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        port: int = holder.getsockname()[1]
+        holder.detach()
+    return port
 
 
 def wait_until(condition: Callable[[], T], seconds: float, what: str) -> T:

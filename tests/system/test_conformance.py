@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.system import careless_proxy
 import pytest
-from tests.system.careless_proxy import Proxy
-from tests.system.front import Front
-from tests.system.server_process import SCRIPT, ServerProcess, wait_until
 
 from safe_psrl_conformance import CHECKS, Wire, run, selected
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
-from safe_psrl_server import commands, control_service, decisions
+from safe_psrl_server.agents import commands, decisions
 from safe_psrl_server.embedded import EmbeddedServer
-from safe_psrl_server.errors import InvalidArgumentError
+from tests.system import careless_proxy
+from tests.system.careless_proxy import Proxy
+from tests.system.front import Front
+from tests.system.server_process import SCRIPT, ServerProcess, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +68,8 @@ def test_an_honest_proxy_passes(server: EmbeddedServer) -> None:
         ("ReordersReplies", {"streams.order-and-tags", "streams.errors-are-single", "streams.batch-in-order"}),
         ("BuffersStreams", {"streams.replies-at-once"}),
         ("Caches", {"ordering.keyless-once", "idempotency.report-repeated"}),
+        ("ReversesBatches", {"streams.batch-in-order"}),
+        ("RefusesWholeBatches", {"streams.batch-errors-are-single"}),
         ("LosesReplies", {"streams.order-and-tags", "streams.batch-in-order", "streams.whole-episodes"}),
     ],
 )
@@ -81,20 +82,6 @@ def test_a_careless_proxy_is_noticed(server: EmbeddedServer, kind: str, noticed:
 
 def nothing(*_arguments: object, **_named: object) -> None:
     return None
-
-
-async def last_call_first(service: Any, request: control_pb2.StepStreamRequest) -> Any:
-    if not request.HasField("batch"):
-        return service._begin_call(request)
-    begun = [service._begin_call(call) for call in reversed(request.batch.calls)]
-    return control_service._Batch(request, begun[::-1])
-
-
-async def all_calls_or_none(service: Any, request: control_pb2.StepStreamRequest) -> Any:
-    calls = request.batch.calls
-    if any(call.WhichOneof("call") in {None, "batch"} for call in calls):
-        return control_service._Pending(request, "batch", InvalidArgumentError("batch", "has a call that cannot be"))
-    return await HONEST_BEGIN(service, request)
 
 
 def reports_alone(commands: Any, request: control_pb2.ReportEpisodeRequest) -> Any:
@@ -113,28 +100,25 @@ def tells_of_the_horizon_alone(*arguments: Any) -> Any:
 
 
 HONEST_STEP = decisions.report
-HONEST_BEGIN = control_service.ControlService._begin
-HONEST_REPORT = commands.AgentCommands.begin_report_episode
+HONEST_REPORT = commands.AgentCommands.report_episode
 
 
 @pytest.mark.parametrize(
     ("where", "instead", "noticed"),
     [
-        ("decisions.refuse_gap", nothing, "ordering.gap"),
-        ("decisions.refuse_jump", nothing, "ordering.continuity"),
-        ("decisions.refuse_conflict", nothing, "idempotency.report-conflict"),
-        ("decisions.repeated_start", nothing, "idempotency.start-repeated"),
-        ("decisions.check_may_act", nothing, "pausing.reports-while-paused"),
-        ("decisions.check_first_state", nothing, "idempotency.trajectory-all-or-none"),
-        ("decisions.report", tells_of_no_end, "episodes.last-step-completes"),
-        ("decisions.report", tells_of_the_horizon_alone, "episodes.terminal-completes"),
+        ("agents.decisions.check_no_gap", nothing, "ordering.gap"),
+        ("agents.decisions.check_continuity", nothing, "ordering.continuity"),
+        ("agents.decisions.check_repetition", nothing, "idempotency.report-conflict"),
+        ("agents.decisions.repeated_start", nothing, "idempotency.start-repeated"),
+        ("agents.decisions.check_may_act", nothing, "pausing.reports-while-paused"),
+        ("agents.decisions.check_first_state", nothing, "idempotency.trajectory-all-or-none"),
+        ("agents.decisions.report", tells_of_no_end, "episodes.last-step-completes"),
+        ("agents.decisions.report", tells_of_the_horizon_alone, "episodes.terminal-completes"),
         ("rpc.errors.metadata_of", lambda _: {}, "errors.details"),
         ("rpc.errors.MAX_TEXT_BYTES", 10**6, "errors.long-nonsense"),
         ("security.access.parsed", lambda parse, data: parse(data), "transport.malformed"),
-        ("control_service.ControlService._begin", last_call_first, "streams.batch-in-order"),
-        ("control_service.ControlService._begin", all_calls_or_none, "streams.batch-errors-are-single"),
-        ("commands.AgentCommands.begin_report_episode", reports_alone, "streams.whole-episodes"),
-        ("agent_record.AgentRecord.state_after", lambda record, _trajectory: record.state, "episodes.report-and-begin"),
+        ("agents.commands.AgentCommands.report_episode", reports_alone, "streams.whole-episodes"),
+        ("agents.record.AgentRecord.state_after", lambda record, _trajectory: record.state, "episodes.report-and-begin"),
     ],
 )
 def test_a_careless_server_is_noticed(

@@ -8,11 +8,19 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import pytest
-from tests.system.players import BookkeepingAgent, Player, check_books, check_player, large_policy, streaming_buffer, uninterrupted
-from tests.system.server_process import ServerProcess
 
 from safe_psrl_client import Client, RemoteAgent
 from safe_psrl_client.play import play_episode
+from tests.system.players import (
+    BookkeepingAgent,
+    Player,
+    check_books,
+    check_player,
+    large_policy,
+    streaming_buffer,
+    uninterrupted,
+)
+from tests.system.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 

@@ -5,10 +5,9 @@ import threading
 import time
 from collections.abc import Callable
 
+from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from tests.system.players import thinker
 from tests.system.server_process import ServerProcess, show
-
-from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 
 PLANS = 3
 

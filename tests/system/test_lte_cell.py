@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.system.server_process import SCRIPT, ServerProcess, show, wait_until
 
 from safe_psrl_client import Client
+from tests.system.server_process import SCRIPT, ServerProcess, show, wait_until
 
 pytestmark = [
     pytest.mark.slow,

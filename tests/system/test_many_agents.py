@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.system.players import Player, check_player, streaming_buffer
-from tests.system.server_process import ServerProcess, show
 
 from safe_psrl_proto.v1 import admin_pb2
+from tests.system.players import Player, check_player, streaming_buffer
+from tests.system.server_process import ServerProcess, show
 
 pytestmark = pytest.mark.slow
 

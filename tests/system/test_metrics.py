@@ -5,11 +5,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.system.players import Player, streaming_buffer
 from prometheus_client.parser import text_string_to_metric_families
-from tests.system.server_process import ServerProcess, show, wait_until
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
+from tests.system.players import Player, streaming_buffer
+from tests.system.server_process import ServerProcess, show, wait_until
 
 NewServer = Callable[..., ServerProcess]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

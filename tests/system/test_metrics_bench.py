@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from tests.system.server_process import ServerProcess
 
 from safe_psrl_experiments.bench import scrape
 from safe_psrl_experiments.bench.measure import percentile
+from tests.system.server_process import ServerProcess
 
 
 def test_bench_scrape_measures_scrapes_and_the_calls_beside_them(

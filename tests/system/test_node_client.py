@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.system.server_process import ServerProcess
 
 import safe_psrl_proto
 from safe_psrl import SafePsrl, Transition, act
 from safe_psrl_proto.v1 import admin_pb2
 from safe_psrl_server.agents.conversion import unpack
 from safe_psrl_server.agents.definition import definition_of
+from tests.system.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from safe_psrl_proto.v1 import control_pb2
 from tests.system.front import Front
 from tests.system.players import Player, TwoCallPlayer, check_player, learned_signals, streaming_buffer
 from tests.system.postgres_process import PostgresProcess
 from tests.system.server_process import ServerProcess, show, wait_until
-
-from safe_psrl_proto.v1 import control_pb2
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

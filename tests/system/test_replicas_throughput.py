@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import grpc
 import pytest
+
+from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
 from tests.system.front import Front
 from tests.system.postgres_process import PostgresProcess
 from tests.system.server_process import ServerProcess, show
-
-from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
 
 pytestmark = pytest.mark.slow
 

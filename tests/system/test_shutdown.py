@@ -7,10 +7,10 @@ from collections.abc import Callable
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
-from tests.system.players import Player, check_player, streaming_buffer, thinker
-from tests.system.server_process import NOT_SERVING, SERVING, ServerProcess, wait_until
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
+from tests.system.players import Player, check_player, streaming_buffer, thinker
+from tests.system.server_process import NOT_SERVING, SERVING, ServerProcess, wait_until
 
 NewServer = Callable[..., ServerProcess]
 

@@ -1,7 +1,6 @@
 """A server that wants to know who calls, tokens of several kinds for it, and an authority that signs certificates."""
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,10 +9,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
-
-sys.path.insert(1, str(Path(__file__).parents[2] / "system"))  # for what all tests share
-
-from debian import program
+from tests.system.debian import program
 
 from safe_psrl import warm_up
 from safe_psrl_server.embedded import EmbeddedServer

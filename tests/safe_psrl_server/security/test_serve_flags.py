@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server_process import free_port
+from tests.system.server_process import reserved_port
 
 from safe_psrl_client import Client, UnauthenticatedError, tls_credentials
 
@@ -72,7 +72,7 @@ def test_a_process_with_tls_and_tokens_serves_and_leaves(make_authority: Any, id
     file, tokens = identities
     authority = make_authority("authority")
     certificate, key = authority.sign("server", "IP:127.0.0.1")
-    port, http_port = free_port(), free_port()
+    port, http_port = reserved_port(), reserved_port()
     flags = ["--listen", f"127.0.0.1:{port}", "--metrics", f"127.0.0.1:{http_port}", "--store", "memory:"]
     flags += ["--tls-cert", certificate, "--tls-key", key, "--identities", file]
     with (tmp_path / "log").open("w") as log, subprocess.Popen([*COMMAND, *flags], env=CLEAN, stderr=log) as process:
