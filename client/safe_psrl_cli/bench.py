@@ -46,7 +46,7 @@ def plan(json_file: JsonFile = None, rounds: Rounds = 15, plot: Plot = None) -> 
 
     Example: safe-psrl bench plan --rounds 5 --plot growth.png
     """
-    from safe_psrl_experiments.bench.growth_figure import draw_growth  # noqa: PLC0415
+    from safe_psrl_experiments.bench.figures import draw_growth  # noqa: PLC0415
     from safe_psrl_experiments.bench.plan import bench_plan  # noqa: PLC0415
 
     def bench(report: "Report") -> "list[Result]":
@@ -101,8 +101,8 @@ def serve(
 
     Example: safe-psrl bench serve --json serve.json
     """
+    from safe_psrl_experiments.bench.figures import draw_serve  # noqa: PLC0415
     from safe_psrl_experiments.bench.serve import Setting, bench_serve  # noqa: PLC0415
-    from safe_psrl_experiments.bench.serve_figure import draw_serve  # noqa: PLC0415
 
     def bench(report: "Report") -> "list[Result]":
         results = _with_service(report, lambda service: bench_serve(service, Setting(rounds, pin, beside), report))

@@ -7,7 +7,7 @@ import pytest
 
 from safe_psrl_cli.main import main
 from safe_psrl_experiments.bench import plan
-from safe_psrl_experiments.bench.growth_figure import draw_growth
+from safe_psrl_experiments.bench.figures import draw_growth
 from safe_psrl_experiments.bench.measure import interleaved, judged, judged_times
 
 FIELDS = {"name", "value", "unit", "limit", "limit_name", "ratio", "bar", "ok", "times", "limit_times"}

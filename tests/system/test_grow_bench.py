@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow  # it starts a service three times
 def test_bench_grow_measures_a_fleet_and_a_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(grow, "PLAY_SECONDS", 0.05)
+    monkeypatch.setattr(grow, "CALLS", 250)
     monkeypatch.setattr(grow, "ROUNDS", 1)
     path = tmp_path / "grow.json"
     sizes = ["--agents", "30", "--active", "25", "--transitions", "2000"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from safe_psrl_cli.child_process import ServerProcess
+from safe_psrl_experiments.bench.figures import draw_serve
 from safe_psrl_experiments.bench.serve import Setting, bench_serve
-from safe_psrl_experiments.bench.serve_figure import draw_serve
 
 BARS = {
     "Step, sequential": "<= 2.4",

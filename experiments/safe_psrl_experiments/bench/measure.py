@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, Protocol
+from urllib.request import Request, urlopen
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,14 @@ def interleaved_times(
 def percentile(times: list[float]) -> float:
     """The 99th."""
     return sorted(times)[len(times) * 99 // 100]
+
+
+def fetch(url: str) -> bytes:
+    """The service's metrics, as Prometheus requests them."""
+    headers = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    with urlopen(Request(url, headers=headers), timeout=60) as response:  # noqa: S310  # an address that we started
+        content: bytes = response.read()
+    return content
 
 
 def as_json(results: list[Result]) -> dict[str, Any]:

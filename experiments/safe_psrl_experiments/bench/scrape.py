@@ -3,18 +3,16 @@
 Every step is of another agent, so that most of them have changed when they are scraped: the dearest case.
 """
 
-import http.client
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from statistics import median
 from typing import Final
-from urllib.parse import urlsplit
 
 import grpc
 
-from safe_psrl_experiments.bench.measure import Report, Result, judged, percentile, silent
+from safe_psrl_experiments.bench.measure import Report, Result, fetch, judged, percentile, silent
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
 
 AGENTS: Final = 1_000
@@ -101,17 +99,7 @@ def _steps(fleet: _Fleet) -> list[float]:
 
 
 def _scrape(url: str) -> float:
-    """Milliseconds of one scrape, as Prometheus asks for it."""
-    where = urlsplit(url)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=CALL_SECONDS)
-    headers = {"Accept": "application/openmetrics-text; version=1.0.0", "Accept-Encoding": "gzip"}
+    """Milliseconds of one scrape."""
     began = time.perf_counter()
-    try:
-        connection.request("GET", where.path, headers=headers)
-        response = connection.getresponse()
-        response.read()
-    finally:
-        connection.close()
-    if response.status != http.client.OK:
-        raise RuntimeError(f"{url} answered {response.status}")
+    fetch(url)
     return (time.perf_counter() - began) * 1e3

@@ -1,4 +1,4 @@
-"""`bench plan --plot`: the time to start an episode against the number of states, with its limits."""
+"""The figures of `bench plan --plot` and `bench serve --plot`."""
 
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,10 @@ Series = list[tuple[int, Result]]  # states, and what was measured there
 
 
 def draw_growth(path: Path, results: list[Result]) -> Path:
-    """Medians with bars from the least to the greatest; the figure's format is that of the file's ending."""
+    """The time to start an episode against the number of states, with its limits.
+
+    Medians with bars from the least to the greatest; the figure's format is that of the file's ending.
+    """
     figure = Figure(figsize=(8, 5.2), layout="constrained")
     axis: Axes = figure.subplots()
     begin, start = _series(results, BEGIN, listed=False), _series(results, START, listed=False)
@@ -37,9 +40,7 @@ def draw_growth(path: Path, results: list[Result]) -> Path:
     axis.grid(alpha=0.3)
     axis.grid(which="minor", alpha=0.1)
     axis.legend(loc="upper left", fontsize=8.5)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    return path
+    return _save(path, figure)
 
 
 def _series(results: list[Result], what: str, *, listed: bool) -> Series:
@@ -70,3 +71,38 @@ def _draw(axis: Axes, series: Series, colour: str, marker: str, label: str) -> N
     above = [(max(result.times) - result.value) / 1e6 for _, result in series]
     states = [place for place, _ in series]
     axis.errorbar(states, medians, yerr=(below, above), color=colour, marker=marker, capsize=3, markersize=5, label=label)
+
+
+def draw_serve(path: Path, results: list[Result]) -> Path:
+    """Each result as a part of its bar; beyond 1 the bar is met."""
+    judged = [result for result in results if result.bar is not None][::-1]
+    parts = [_part(result, result.ratio) for result in judged]
+    turns = [
+        [_part(result, value / limit) for value, limit in zip(result.times, result.limit_times, strict=True)]
+        for result in judged
+    ]
+    spread = [
+        [part - min(seen) for part, seen in zip(parts, turns, strict=True)],
+        [max(seen) - part for part, seen in zip(parts, turns, strict=True)],
+    ]
+    figure = Figure(figsize=(8, 0.55 * len(judged) + 1.4), layout="constrained")
+    axis = figure.subplots()
+    colours = [BLUE if result.ok else ORANGE for result in judged]
+    axis.barh([result.name for result in judged], parts, xerr=spread, color=colours, ecolor="#555555", capsize=3, height=0.6)
+    axis.axvline(1.0, color="black", linewidth=1)
+    axis.set(xlabel="speed as a part of the bar: right of the line it is met", title="The service against a bare gRPC echo")
+    axis.set_xlim(0, None)
+    axis.grid(axis="x", alpha=0.3)
+    return _save(path, figure)
+
+
+def _part(result: Result, ratio: float) -> float:
+    """How much of its bar a ratio is; of latencies, the other way round."""
+    sign, number = str(result.bar).split()
+    return float(number) / ratio if sign == "<=" else ratio / float(number)
+
+
+def _save(path: Path, figure: Figure) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return path
