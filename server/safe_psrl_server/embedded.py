@@ -30,11 +30,11 @@ class EmbeddedServer:
     @property
     def target(self) -> str:
         """Where to connect."""
-        return self._server.target
+        return self.server.target
 
     @property
     def metrics_port(self) -> int | None:
-        return self._server.metrics_port
+        return self.server.metrics_port
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -60,9 +60,9 @@ class EmbeddedServer:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self._server = Server(self._config)
-        await self._server.start()
+        self.server = Server(self._config)
+        await self.server.start()
         self._started.set()
-        await self._server.until(self._stopping)
-        await self._server.drain()
-        self._server.raise_failure()
+        await self.server.until(self._stopping)
+        await self.server.drain()
+        self.server.raise_failure()

@@ -16,8 +16,8 @@ from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.agents.status import record_status, status_of
 from safe_psrl_server.agents.validation import find_episode
 from safe_psrl_server.config import Quotas
-from safe_psrl_server.errors import InvalidArgumentError, NotFoundError, ServiceError
-from safe_psrl_server.rpc.errors import DRAINING, Refusals
+from safe_psrl_server.errors import InvalidArgumentError, NotFoundError
+from safe_psrl_server.rpc.errors import DRAINING
 from safe_psrl_server.security.agent_quota import check_room
 from safe_psrl_server.security.caller import caller
 from safe_psrl_server.security.roles import Role
@@ -28,33 +28,26 @@ log = structlog.get_logger()
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
-    """Errors of the commands become statuses in `Refusals`, and nowhere else."""
+    """Methods raise `ServiceError`; `AccessControl`, which surrounds every call, turns it into a status."""
 
     def __init__(self, commands: AgentCommands, quotas: Quotas = Quotas()) -> None:  # noqa: B008  # immutable
         self._commands = commands
         self._quotas = quotas
-        self._refusals = Refusals(commands.agents.meter)
 
     @property
     def _agents(self) -> AgentService:
         return self._commands.agents
 
     async def CreateAgent(self, request: admin_pb2.CreateAgentRequest, context: Context) -> admin_pb2.CreateAgentResponse:
-        try:
-            spec = spec_from_request(request)
-            await check_room(self._agents, self._quotas, request.agent, spec)
-            record, existed = await self._commands.create(request.agent, spec)
-        except ServiceError as error:
-            await self._refusals.abort(context, error, request.agent)
+        spec = spec_from_request(request)
+        await check_room(self._agents, self._quotas, request.agent, spec)
+        record, existed = await self._commands.create(request.agent, spec)
         if not existed:
             _note("agent created", context, agent=request.agent)
         return admin_pb2.CreateAgentResponse(status=record_status(record, with_digest=True), existed=existed)
 
     async def GetAgent(self, request: admin_pb2.GetAgentRequest, context: Context) -> admin_pb2.GetAgentResponse:
-        try:
-            record = await self._agents.record(request.agent)
-        except ServiceError as error:
-            await self._refusals.abort(context, error, request.agent)
+        record = await self._agents.record(request.agent)
         response = admin_pb2.GetAgentResponse(status=record_status(record, with_digest=True))
         if request.with_spec:
             response.spec.CopyFrom(record.definition.message)
@@ -62,16 +55,11 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     async def ListAgents(self, request: admin_pb2.ListAgentsRequest, context: Context) -> admin_pb2.ListAgentsResponse:
         if not 0 <= request.page_size <= 1000:
-            await self._refusals.abort(
-                context, InvalidArgumentError("page_size", f"must be from 1 to 1000 (is {request.page_size})")
-            )
+            raise InvalidArgumentError("page_size", f"must be from 1 to 1000 (is {request.page_size})")
         size = request.page_size or 100
         who = caller().identity
-        try:
-            self._agents.check_ready()
-            await self._agents.refresh(request.page_token, size + 1, lambda name: who.may(Role.READ, name))
-        except ServiceError as error:
-            await self._refusals.abort(context, error)
+        self._agents.check_ready()
+        await self._agents.refresh(request.page_token, size + 1, lambda name: who.may(Role.READ, name))
         rest = [agent for agent in self._agents.agents() if agent.name > request.page_token and who.may(Role.READ, agent.name)]
         response = admin_pb2.ListAgentsResponse(agents=[status_of(agent) for agent in rest[:size]])
         if len(rest) > size:
@@ -79,45 +67,30 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return response
 
     async def DeleteAgent(self, request: admin_pb2.DeleteAgentRequest, context: Context) -> admin_pb2.DeleteAgentResponse:
-        try:
-            await self._commands.delete(request.agent)
-        except ServiceError as error:
-            await self._refusals.abort(context, error, request.agent)
+        await self._commands.delete(request.agent)
         _note("agent deleted", context, agent=request.agent)
         return admin_pb2.DeleteAgentResponse()
 
     async def PauseAgent(self, request: admin_pb2.PauseAgentRequest, context: Context) -> admin_pb2.PauseAgentResponse:
-        try:
-            record = await self._commands.pause(request.agent, request.reason)
-        except ServiceError as error:
-            await self._refusals.abort(context, error, request.agent)
+        record = await self._commands.pause(request.agent, request.reason)
         _note("agent paused", context, agent=request.agent, reason=request.reason)
         return admin_pb2.PauseAgentResponse(status=record_status(record))
 
     async def ResumeAgent(self, request: admin_pb2.ResumeAgentRequest, context: Context) -> admin_pb2.ResumeAgentResponse:
-        try:
-            record = await self._commands.resume(request.agent)
-        except ServiceError as error:
-            await self._refusals.abort(context, error, request.agent)
+        record = await self._commands.resume(request.agent)
         _note("agent resumed", context, agent=request.agent)
         return admin_pb2.ResumeAgentResponse(status=record_status(record))
 
     async def GetPolicy(self, request: admin_pb2.GetPolicyRequest, context: Context) -> admin_pb2.GetPolicyResponse:
-        try:
-            record = await self._agents.record(request.agent)
-            latest = record.latest_episode
-            if latest is None:
-                raise NotFoundError(f"agent {request.agent!r} has not begun an episode", "EPISODE_NOT_FOUND")
-            episode = find_episode(record, request.episode) if request.episode else latest
-        except ServiceError as error:
-            await self._refusals.abort(context, error, request.agent)
+        record = await self._agents.record(request.agent)
+        latest = record.latest_episode
+        if latest is None:
+            raise NotFoundError(f"agent {request.agent!r} has not begun an episode", "EPISODE_NOT_FOUND")
+        episode = find_episode(record, request.episode) if request.episode else latest
         return admin_pb2.GetPolicyResponse(episode=episode.number, policy=episode.started.policy)
 
     async def GetPosterior(self, request: admin_pb2.GetPosteriorRequest, context: Context) -> admin_pb2.GetPosteriorResponse:
-        try:
-            record = await self._agents.record(request.agent)
-        except ServiceError as error:
-            await self._refusals.abort(context, error, request.agent)
+        record = await self._agents.record(request.agent)
         counts = pack(record.state.transition_counts)
         return admin_pb2.GetPosteriorResponse(transition_counts=counts, version=record.version)
 
@@ -126,20 +99,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     ) -> AsyncIterator[admin_pb2.WatchAgentsResponse]:
         interval = request.interval_seconds or 1.0
         if not 0.1 <= interval <= 60:
-            await self._refusals.abort(
-                context, InvalidArgumentError("interval_seconds", f"must be from 0.1 to 60 (is {interval})")
-            )
-        try:
-            self._agents.check_ready()
-        except ServiceError as error:
-            await self._refusals.abort(context, error)
+            raise InvalidArgumentError("interval_seconds", f"must be from 0.1 to 60 (is {interval})")
+        self._agents.check_ready()
         wanted, sent = set(request.agents), dict[str, bytes]()
         first = True
         while not self._agents.draining.is_set():
-            try:
-                who = caller().identity
-            except ServiceError as error:  # revoked meanwhile
-                await self._refusals.abort(context, error)
+            who = caller().identity
             shown = [agent for agent in self._agents.agents() if not wanted or agent.name in wanted]
             statuses = [status_of(agent) for agent in shown if who.may(Role.READ, agent.name)]
             now = {status.agent: status.SerializeToString(deterministic=True) for status in statuses}
@@ -150,15 +115,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             sent, first = now, False
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._agents.draining.wait(), interval)
-        await self._refusals.abort(context, DRAINING)
+        raise DRAINING
 
     async def ExportAgent(
         self, request: admin_pb2.ExportAgentRequest, context: Context
     ) -> AsyncIterator[admin_pb2.ExportAgentResponse]:
-        try:
-            record = await self._agents.record(request.agent)
-        except ServiceError as error:
-            await self._refusals.abort(context, error, request.agent)
+        record = await self._agents.record(request.agent)
         data = snapshot_of(record, with_policies=True).SerializeToString(deterministic=True)
         for start in range(0, len(data), CHUNK):
             yield admin_pb2.ExportAgentResponse(chunk=data[start : start + CHUNK])
@@ -167,20 +129,14 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def ImportAgent(
         self, request_iterator: AsyncIterator[admin_pb2.ImportAgentRequest], context: Context
     ) -> admin_pb2.ImportAgentResponse:
-        try:
-            name, snapshot = await _received(request_iterator, self._agents.limits.max_message_bytes)
-            await check_room(self._agents, self._quotas, name, snapshot.spec)
-            record = await self._commands.import_snapshot(name, snapshot)
-        except ServiceError as error:
-            await self._refusals.abort(context, error)
+        name, snapshot = await _received(request_iterator, self._agents.limits.max_message_bytes)
+        await check_room(self._agents, self._quotas, name, snapshot.spec)
+        record = await self._commands.import_snapshot(name, snapshot)
         _note("agent imported", context, agent=name)
         return admin_pb2.ImportAgentResponse(status=record_status(record, with_digest=True))
 
     async def VerifyAgent(self, request: admin_pb2.VerifyAgentRequest, context: Context) -> admin_pb2.VerifyAgentResponse:
-        try:
-            found = await self._agents.verify(request.agent)
-        except ServiceError as error:
-            await self._refusals.abort(context, error, request.agent)
+        found = await self._agents.verify(request.agent)
         difference = f"served version {found.served_version} and stored version {found.stored_version} differ"
         return admin_pb2.VerifyAgentResponse(
             ok=found.equal, difference="" if found.equal else difference, events=found.events_read, state_digest=found.digest

@@ -17,7 +17,6 @@ from safe_psrl_server.rpc.replies import write_report, write_start, write_step
 from safe_psrl_server.security.caller import caller
 from safe_psrl_server.security.roles import Role
 
-Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 CALLS: Final = {"step", "start_episode", "report_episode"}
 CALLS_PER_PASS: Final = 64  # of a batch that are submitted before the event loop serves others
 
@@ -39,17 +38,17 @@ class _Message(NamedTuple):
 class StepStream:
     """One client's stream."""
 
-    def __init__(self, commands: AgentCommands, refusals: Refusals, backlog: int) -> None:
+    def __init__(self, commands: AgentCommands, backlog: int) -> None:
         self._commands = commands
         self._meter = commands.agents.meter
-        self._refusals = refusals
+        self._refusals = Refusals(self._meter)
         self._backlog = backlog
         self._unread = 0
         self._room = asyncio.Event()
         self._messages: asyncio.Queue[_Message | None] = asyncio.Queue()
 
     async def replies(
-        self, requests: AsyncIterator[control_pb2.StepStreamRequest], context: Context
+        self, requests: AsyncIterator[control_pb2.StepStreamRequest]
     ) -> AsyncIterator[control_pb2.StepStreamResponse]:
         draining = self._commands.agents.draining
         receiver = asyncio.create_task(self._receive(requests))
@@ -65,11 +64,9 @@ class StepStream:
             receiver.cancel()
             stopper.cancel()
         if draining.is_set():
-            await self._refusals.abort(context, DRAINING)
+            raise DRAINING
         if receiver.done() and not receiver.cancelled() and (error := receiver.exception()) is not None:
-            if isinstance(error, ServiceError):
-                await self._refusals.abort(context, error)
-            raise error  # a defect: the stream must not end as if it had succeeded
+            raise error  # the stream must not end as if it had succeeded
 
     async def _receive(self, requests: AsyncIterator[control_pb2.StepStreamRequest]) -> None:
         try:

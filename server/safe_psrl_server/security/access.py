@@ -41,6 +41,7 @@ class AccessControl(Middleware):
 
         @asynccontextmanager
         async def admit(request: Any, context: Context) -> AsyncIterator[Any]:
+            agent = ""
             try:
                 caller = None if rule is not None and rule.public else self._authentication.caller(context)
                 with self._limit(caller):
@@ -49,10 +50,11 @@ class AccessControl(Middleware):
                         yield self._messages(request, parse, caller)
                     else:
                         message = parsed(parse, request)
+                        agent = getattr(message, "agent", "")
                         _check_role(caller, rule, message)
                         yield message
             except ServiceError as error:
-                await self._refusals.abort(context, error)
+                await self._refusals.abort(context, error, agent)
 
         return surround(handler, admit, None, lambda: None)
 
