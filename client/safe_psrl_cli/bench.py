@@ -186,7 +186,7 @@ def _with_service(report: "Report", bench: Callable[["ServerProcess"], "list[Res
 
 def _run(bench: Callable[["Report"], "list[Result]"], json_file: Path | None) -> None:
     from safe_psrl import warm_up  # noqa: PLC0415
-    from safe_psrl_cli.progress import progress_bar  # noqa: PLC0415
+    from safe_psrl_cli.tables import progress_bar  # noqa: PLC0415
     from safe_psrl_experiments.bench.measure import as_json  # noqa: PLC0415
 
     with progress_bar("turns", LONGEST_NAME) as progress:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, Target, leave, reported_errors
-from safe_psrl_cli.credentials import client_credentials
+from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, Target, client_credentials, leave, reported_errors
 
 if TYPE_CHECKING:
     from safe_psrl_conformance import Check, Verdict

@@ -1,18 +1,27 @@
-"""Shared by the commands that call a service: the option `--target`, and errors as one line with an exit code."""
+"""Commands that call a service: `--target`, the options of credentials, and errors as one line with an exit code.
 
+SAFE_PSRL_TOKEN may hold a token. There is no option for it, as other users of a machine can read command lines.
+"""
+
+import inspect
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from contextvars import ContextVar
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypedDict
 
 import typer
-
-from safe_psrl_cli.credentials import client_credentials
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from safe_psrl_client import Client, SafePsrlClientError
+if TYPE_CHECKING:
+    import grpc
+
 
 DEFAULT_TARGET = "127.0.0.1:50551"
 USER_MISTAKE = 2
@@ -78,3 +87,94 @@ def _told(error: "SafePsrlClientError", target: str) -> tuple[str, int]:
         return f"no answer from {target}: is the service running there? (safe-psrl serve) ({error})", SERVICE_FAILED
     mistakes = (errors.PermissionDeniedError, errors.NotFoundError, errors.AlreadyExistsError, errors.FailedPreconditionError)
     return str(error), USER_MISTAKE if isinstance(error, (ValueError, *mistakes)) else SERVICE_FAILED
+
+
+PANEL = "Credentials"
+TOKEN_VARIABLE = "SAFE_PSRL_TOKEN"  # noqa: S105  # a name
+
+
+class Given(NamedTuple):
+    """The values of the options and their environment variables."""
+
+    tls: bool = False
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    token_file: Path | None = None
+
+
+class Credentials(TypedDict):
+    """Arguments for `Client` and `AsyncClient`."""
+
+    credentials: "grpc.ChannelCredentials | None"
+    token: str | None
+
+
+_NOTHING = Given()
+_given: ContextVar[Given] = ContextVar("given", default=_NOTHING)
+
+
+def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with the options, whose values `client_credentials` uses while it runs."""
+    signature = inspect.signature(command)
+
+    @wraps(command)
+    def run(*arguments: Any, **named: Any) -> None:
+        _given.set(Given(**{name: named.pop(name) for name in Given._fields}))
+        command(*arguments, **named)
+
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=Given._field_defaults[name], annotation=kind)
+        for name, kind in _OPTIONS.items()
+    ]
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *options])  # type: ignore[attr-defined]  # read by typer
+    run.__annotations__ = command.__annotations__ | _OPTIONS
+    return run
+
+
+def with_credentials_everywhere(app: typer.Typer) -> typer.Typer:
+    """`with_credentials` for all commands of a group."""
+    for command in app.registered_commands:
+        if command.callback is not None:
+            command.callback = with_credentials(command.callback)
+    return app
+
+
+def client_credentials() -> Credentials:
+    """From the options of the running command. Raises `InvalidCredentialsError`."""
+    from safe_psrl_client import tls_credentials  # noqa: PLC0415
+
+    given = _given.get()
+    tls = given.tls or given.tls_ca or given.tls_cert or given.tls_key
+    credentials = tls_credentials(given.tls_ca, given.tls_cert, given.tls_key) if tls else None
+    return Credentials(credentials=credentials, token=_token(given.token_file))
+
+
+def _token(file: Path | None) -> str | None:
+    from safe_psrl_client import InvalidCredentialsError  # noqa: PLC0415
+
+    if file is None:
+        return os.environ.get(TOKEN_VARIABLE) or None
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidCredentialsError(f"token file {file}: {getattr(error, 'strerror', None) or 'is not text'}") from None
+
+
+def _file(option: str, variable: str, help_text: str) -> Any:
+    return Annotated[
+        Path | None,
+        typer.Option(option, metavar="FILE", envvar=variable, help=help_text, rich_help_panel=PANEL, show_default=False),
+    ]
+
+
+_OPTIONS: dict[str, Any] = {
+    "tls": Annotated[
+        bool,
+        typer.Option("--tls", envvar="SAFE_PSRL_TLS", help="Use TLS; any of the files does so too.", rich_help_panel=PANEL),
+    ],
+    "tls_ca": _file("--tls-ca", "SAFE_PSRL_TLS_CA", "Authority to trust instead of the usual ones, PEM."),
+    "tls_cert": _file("--tls-cert", "SAFE_PSRL_TLS_CERT", "This client's certificate, PEM."),
+    "tls_key": _file("--tls-key", "SAFE_PSRL_TLS_KEY", "Its private key, PEM."),
+    "token_file": _file("--token-file", "SAFE_PSRL_TOKEN_FILE", "A file with a token; or set SAFE_PSRL_TOKEN."),
+}

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, Target, leave, reported_errors
-from safe_psrl_cli.credentials import client_credentials
+from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, Target, client_credentials, leave, reported_errors
 
 DEFAULT_LISTEN = "127.0.0.1:8551"
 

@@ -59,7 +59,7 @@ def experiment(
     from rich.console import Console  # noqa: PLC0415
 
     from safe_psrl import warm_up  # noqa: PLC0415
-    from safe_psrl_cli.progress import progress_bar  # noqa: PLC0415
+    from safe_psrl_cli.tables import progress_bar  # noqa: PLC0415
     from safe_psrl_experiments.algorithms import ALGORITHMS, algorithms_named  # noqa: PLC0415
     from safe_psrl_experiments.experiment import Experiment, run_experiment  # noqa: PLC0415
 

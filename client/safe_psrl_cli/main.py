@@ -11,7 +11,7 @@ except ImportError:
     sys.exit("safe-psrl: the command needs more than the light client: pip install 'safe-psrl[server]'")
 
 from safe_psrl_cli import agent, bench, conformance, console, demo, experiment, serve, simulate, spec, store, token
-from safe_psrl_cli.credentials import with_credentials, with_credentials_everywhere
+from safe_psrl_cli.connection import with_credentials, with_credentials_everywhere
 
 USER_MISTAKE = 2
 INTERRUPTED = 130

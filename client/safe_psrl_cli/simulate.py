@@ -1,13 +1,15 @@
 """`safe-psrl simulate`: environments played against the agents of a service."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
-from safe_psrl_cli.connection import DEFAULT_TARGET, AsJson, Target, print_json, reported_errors
-from safe_psrl_cli.credentials import client_credentials
-from safe_psrl_cli.simulate_media import Patience, base_stations, lte_cell
+from safe_psrl_cli.connection import DEFAULT_TARGET, AsJson, Target, client_credentials
+from safe_psrl_cli.simulate_media import Patience, base_stations, lte_cell, run_simulation
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 ENVIRONMENT = "environment"
 
@@ -76,71 +78,17 @@ def simulate(
 
     safe-psrl simulate inventory --agent shop --parallel 8 --mode local
     """
-    from rich.console import Console  # noqa: PLC0415
+    from safe_psrl_cli.simulate_tables import show_environment  # noqa: PLC0415
 
-    from safe_psrl_cli.progress import progress_bar  # noqa: PLC0415
-    from safe_psrl_testbed.scenario import scenario_named  # noqa: PLC0415
-    from safe_psrl_testbed.simulation import Simulation  # noqa: PLC0415
+    def build() -> Any:
+        from safe_psrl_testbed.scenario import scenario_named  # noqa: PLC0415
+        from safe_psrl_testbed.simulation import Simulation  # noqa: PLC0415
 
-    with reported_errors(target), Console(stderr=True).status("preparing environments and agents"):
-        simulation = Simulation(
-            scenario_named(environment),
-            target,
-            agent,
-            episodes,
-            parallel=parallel,
-            mode=mode,
-            seed=seed,
-            patience=patience,
-            **client_credentials(),
-        )
-        simulation.prepare(create=create)
-    with reported_errors(target):
-        try:
-            with progress_bar("episodes") as progress:
-                task = progress.add_task(environment, total=episodes * parallel)
-                simulation.run(lambda: progress.advance(task))
-        finally:
-            summary = simulation.summary()
-            if summary["episodes"]:
-                print_json(summary) if as_json else _show(summary)
-    if summary["interrupted"]:
-        raise KeyboardInterrupt
+        options: dict[str, Any] = {"parallel": parallel, "mode": mode, "seed": seed, "create": create, "patience": patience}
+        return Simulation(scenario_named(environment), target, agent, episodes, **options, **client_credentials())
 
+    def play(simulation: Any, progress: "Progress") -> None:
+        task = progress.add_task(environment, total=episodes * parallel)
+        simulation.run(lambda: progress.advance(task))
 
-def _show(summary: dict[str, Any]) -> None:
-    """A row for each agent."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
-
-    from safe_psrl_cli.tables import add_rows, table_of  # noqa: PLC0415
-
-    title = (
-        f"{summary['environment']}: {summary['episodes']:,} episodes in {summary['seconds']:.1f} s "
-        f"({summary['episodes_per_second']:,.0f}/s), mode {summary['mode']}"
-    )
-    numbers = ("\nepisodes", "mean\nreward", f"{summary['regret']}\nregret", "mean\ncost", "\nbudget", "over\nbudget")
-    table = table_of(escape(title), "\nagent", *numbers, "dual\nvariable")
-    for row in summary["agents"]:
-        about = [escape(row["agent"]), f"{row['episodes']:,}", f"{row['mean_reward']:.4f}", f"{row['objective_regret']:,.1f}"]
-        add_rows(table, about, [(constraint["name"], _cells(constraint)) for constraint in row["constraints"]])
-    console = Console()
-    console.print(table)
-    optimum = summary["agents"][0]["optimum"]
-    costs = ", ".join(f"{cost:.6f}" for cost in optimum["costs"])
-    console.print(f"Exact optimum: reward {optimum['reward']:.6f} at cost {costs}.", highlight=False, soft_wrap=True)
-    meaning = {
-        "exact": "Regret is exact: the value of each episode's policy on the true kernel, against the optimum.",
-        "realised": "Regret is realised: the rewards of the episodes, against the optimum; --mode local reports it exactly.",
-    }
-    console.print(meaning[summary["regret"]], highlight=False)
-
-
-def _cells(constraint: dict[str, Any]) -> list[str]:
-    dual = constraint["dual_variable"]
-    return [
-        f"{constraint['mean_cost']:.4f}",
-        f"{constraint['cost_budget']:.4g}",
-        f"{constraint['violations']:,}",
-        "?" if dual is None else f"{dual:,.2f}",
-    ]
+    run_simulation(target, build, play, show_environment, as_json)

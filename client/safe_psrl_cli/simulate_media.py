@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, AsJson, Target, leave, print_json, reported_errors
-from safe_psrl_cli.credentials import client_credentials
+from safe_psrl_cli.connection import (
+    DEFAULT_TARGET,
+    USER_MISTAKE,
+    AsJson,
+    Target,
+    client_credentials,
+    leave,
+    print_json,
+    reported_errors,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-    from safe_psrl_testbed.media import MediaSimulation
 
 MAX_UES = 32
 MAX_DEVICES = 1_000  # of an agent: as many episodes may it have open
@@ -59,8 +65,9 @@ def lte_cell(
 
     safe-psrl simulate lte-cell --shared --no-compare --episodes 100
     """
+    from safe_psrl_cli.simulate_tables import show_lte_cell  # noqa: PLC0415
 
-    def build() -> "MediaSimulation":
+    def build() -> Any:
         from safe_psrl_testbed.lte.settings import CellSettings  # noqa: PLC0415
         from safe_psrl_testbed.lte.simulation import LteSimulation  # noqa: PLC0415
 
@@ -81,7 +88,7 @@ def lte_cell(
 
         return draw_lte_cell(file, simulation.histories, summary)
 
-    _simulate(target, build, play, _show_lte_cell, as_json, draw, figure)
+    run_simulation(target, build, play, show_lte_cell, as_json, draw, figure)
 
 
 def base_stations(
@@ -115,8 +122,9 @@ def base_stations(
 
     safe-psrl simulate base-stations --cells 4 --devices 40 --agents-per class
     """
+    from safe_psrl_cli.simulate_tables import show_base_stations  # noqa: PLC0415
 
-    def build() -> "MediaSimulation":
+    def build() -> Any:
         from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation  # noqa: PLC0415
         from safe_psrl_testbed.base_stations.world import WorldSettings  # noqa: PLC0415
 
@@ -133,23 +141,24 @@ def base_stations(
 
         return draw_base_stations(file, simulation, summary)
 
-    _simulate(target, build, play, _show_base_stations, as_json, draw, figure)
+    run_simulation(target, build, play, show_base_stations, as_json, draw, figure)
 
 
-def _simulate(
+def run_simulation(
     target: str,
-    build: Callable[[], "MediaSimulation"],
-    play: Callable[["MediaSimulation", "Progress"], None],
+    build: Callable[[], Any],
+    play: Callable[[Any, "Progress"], None],
     show: Callable[[dict[str, Any]], None],
     as_json: bool,
-    draw: Callable[["MediaSimulation", dict[str, Any], Path], Path],
-    figure: Path | None,
+    draw: Callable[[Any, dict[str, Any], Path], Path] | None = None,
+    figure: Path | None = None,
 ) -> None:
+    """Build a simulation, prepare its agents, play, and show or draw the summary."""
     from rich.console import Console  # noqa: PLC0415
 
-    from safe_psrl_cli.progress import progress_bar  # noqa: PLC0415
+    from safe_psrl_cli.tables import progress_bar  # noqa: PLC0415
 
-    with reported_errors(target), Console(stderr=True).status("preparing agents"):
+    with reported_errors(target), Console(stderr=True).status("preparing environments and agents"):
         try:
             simulation = build()
         except ImportError as error:
@@ -164,79 +173,10 @@ def _simulate(
             summary = simulation.summary()
             if summary["episodes"]:
                 print_json(summary) if as_json else show(summary)
-    if figure is not None and summary["episodes"]:
+    if draw is not None and figure is not None and summary["episodes"]:
         try:
             typer.echo(f"wrote {draw(simulation, summary, figure)}", err=True)
         except ImportError as error:
             leave(f"a figure needs {error.name}: pip install 'safe-psrl[experiments]'", USER_MISTAKE)
     if summary["interrupted"]:
         raise KeyboardInterrupt
-
-
-def _show_lte_cell(summary: dict[str, Any]) -> None:
-    from rich.console import Console  # noqa: PLC0415
-
-    from safe_psrl_cli.tables import table_of  # noqa: PLC0415
-
-    _show_policies(
-        f"LTE cell, {summary['ues']} UEs, {len(summary['agents'])} agents: {summary['simulated_seconds']:,.0f} s of network "
-        f"in {summary['seconds']:,.0f} s",
-        summary,
-    )
-    moves = list(summary["kernel"][0]["cell"])
-    table = table_of("How the network moved the buffers | the paper's kernel", "service, buffer", "seen", *moves)
-    for row in summary["kernel"]:
-        cells = [f"{row['cell'][move]:.2f} | {row['paper'][move]:.2f}" for move in moves]
-        table.add_row(f"{row['service']}, {row['buffer']}", f"{row['seen']:,}", *cells)
-    Console().print(table)
-
-
-def _show_base_stations(summary: dict[str, Any]) -> None:
-    from rich.console import Console  # noqa: PLC0415
-
-    from safe_psrl_cli.tables import table_of  # noqa: PLC0415
-
-    _show_policies(
-        f"{summary['cells']} cells, {summary['devices']} devices, {summary['agents']} agents: {summary['steps']:,} steps in "
-        f"{summary['seconds']:.1f} s ({summary['steps_per_second']:,.0f}/s), {summary['handovers']:,} handovers",
-        summary,
-    )
-    table = table_of("Learned, by class of device", "class", "devices", "stalls of 10 epochs", "cost")
-    for name, row in summary["classes"].items():
-        table.add_row(name, f"{row['devices']:,}", f"{row['stalls']:.2f}", f"{row['cost']:.2f}")
-    Console().print(table)
-
-
-def _show_policies(title: str, summary: dict[str, Any]) -> None:
-    """A row for each policy, and the best fixed rule that keeps the budget."""
-    from rich.console import Console  # noqa: PLC0415
-
-    from safe_psrl_cli.tables import table_of  # noqa: PLC0415
-
-    numbers = ("\nepisodes", "stalls of\n10 epochs", "\ncost", "\nbudget", "constraint\nregret", "its\nmost")
-    table = table_of(None, "\npolicy", *numbers, fold=False)
-    for name, policy in summary["policies"].items():
-        table.add_row(
-            name,
-            f"{policy['episodes']:,}",
-            f"{policy['stalls']:.2f}",
-            f"{policy['cost']:.2f}",
-            f"{summary['cost_budget']:.4g}" if policy["keeps_budget"] else "broken",
-            f"{policy['constraint_regret']:,.0f}",
-            f"{policy['constraint_regret_max']:,.0f}",
-        )
-    console = Console(highlight=False)
-    console.print(title)
-    console.print(table)
-    console.print("Means over players and episodes. Constraint regret: the sum of cost less budget, of the worst player.")
-    best = summary["best_fixed_within_budget"]
-    if best is not None:
-        learned, fixed = summary["policies"]["learned"], summary["policies"][best]
-        console.print(
-            f"The best fixed rule within the budget is {best}: {fixed['stalls']:.2f} stalls against "
-            f"{learned['stalls']:.2f} learned ({learned['stalls_last_half']:.2f} in the last half)."
-        )
-    console.print(
-        f"Over all episodes of one agent, constraint regret is at most {summary['agents_constraint_regret']:,.0f} now, "
-        f"and was at most {summary['agents_constraint_regret_max']:,.0f}."
-    )

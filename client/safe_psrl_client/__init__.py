@@ -10,8 +10,7 @@ from safe_psrl_client.agent import Agent, Mode, RemoteAgent
 from safe_psrl_client.aio.client import AsyncClient
 from safe_psrl_client.aio.episode import AsyncEpisode
 from safe_psrl_client.aio.stream import AsyncStepStream
-from safe_psrl_client.channel import DEFAULT_TARGET
-from safe_psrl_client.credentials import tls_credentials
+from safe_psrl_client.channel import DEFAULT_TARGET, tls_credentials
 from safe_psrl_client.documents import options_from_document, spec_from_document, spec_to_document
 from safe_psrl_client.errors import (
     AbortedError,

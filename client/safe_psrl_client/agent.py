@@ -9,12 +9,16 @@ agent.finish()
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, Literal, Protocol, Self, get_args
 
-from safe_psrl_client.modes import LocalMode, StepMode, StreamMode
-from safe_psrl_client.requests import Transition
+from safe_psrl_client.cursor import EpisodeCursor
+from safe_psrl_client.errors import EpisodeClosedError, SafePsrlClientError
+from safe_psrl_client.requests import ABANDONED, Transition
 from safe_psrl_client.sync.client import Client
-from safe_psrl_proto.v1 import model_pb2
+from safe_psrl_client.sync.episode import ABANDON_TIMEOUT
+from safe_psrl_client.sync.stream import RetryingStream
+from safe_psrl_proto.v1 import control_pb2, model_pb2
 
 Mode = Literal["step", "stream", "local"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -67,25 +71,30 @@ class RemoteAgent:
 
     def __init__(self, client: Client, name: str, mode: Mode = "step", *, abandon_open: bool = False) -> None:
         """abandon_open: `begin` abandons an episode that is still open, instead of raising `EpisodeOpenError`."""
-        modes: dict[str, type[StepMode]] = {"step": StepMode, "stream": StreamMode, "local": LocalMode}
-        if mode not in modes:
+        if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
         self.name = name
         self.mode = mode
-        self._mode = modes[mode](client, name, abandon_open)
+        self.policy: model_pb2.Policy | None = None  # of the latest episode; known here in mode `local` only
+        self._client = client
+        self._stream = RetryingStream(client, name) if mode == "stream" else None
+        self._abandon_open = abandon_open
+        self._cursor: EpisodeCursor | None = None
+        self._unreported: list[Transition] = []  # in mode `local`
 
     @property
     def episode(self) -> int:
         """Number of the latest episode; 0 before the first."""
-        return self._mode.cursor.number if self._mode.cursor else 0
-
-    @property
-    def policy(self) -> model_pb2.Policy | None:
-        """The policy of the latest episode; known here in mode `local` only."""
-        return self._mode.policy
+        return self._cursor.number if self._cursor else 0
 
     def begin(self, state: int) -> int:
-        return self._mode.begin(state)
+        local = self.mode == "local"
+        cursor = EpisodeCursor(self.name, state, with_policy=local, abandon_open=self._abandon_open)
+        reply = self._send_start(cursor.start)
+        cursor.started(reply)
+        self._cursor, self._unreported = cursor, []
+        self.policy = reply.policy if local else None
+        return reply.action
 
     def step(
         self,
@@ -96,20 +105,60 @@ class RemoteAgent:
         costs: Sequence[float] = (),
         terminal: bool = False,
     ) -> int | None:
-        return self._mode.step(Transition(state, action, next_state, reward, costs, terminal))
+        seen = Transition(state, action, next_state, reward, costs, terminal)
+        if self._cursor is None or not self._cursor.is_open:
+            raise EpisodeClosedError(f"agent {self.name}: no episode is open; begin one first", "NO_EPISODE")
+        if self.policy is not None:
+            return self._step_locally(self.policy, seen)
+        return self._cursor.reported(seen, self._send_step(self._cursor.report(seen)))
 
     def finish(self) -> None:
-        self._mode.finish()
+        cursor = self._cursor
+        if cursor is None or not cursor.is_open:
+            return
+        if self._unreported:
+            reply = self._client.report_episode(self.name, cursor.number, self._unreported)
+            cursor.step, cursor.is_open = len(self._unreported), not reply.episode_done
+        if cursor.is_open:
+            cursor.close()
+            self._client.end_episode(self.name, cursor.number)
 
     def abandon(self) -> None:
-        self._mode.abandon()
+        cursor = self._cursor
+        if cursor is None or not cursor.is_open:
+            return
+        cursor.close()
+        if self._unreported:
+            with suppress(SafePsrlClientError):
+                self._client.report_episode(self.name, cursor.number, self._unreported, timeout=ABANDON_TIMEOUT)
+        with suppress(SafePsrlClientError):
+            self._client.end_episode(self.name, cursor.number, ABANDONED, timeout=ABANDON_TIMEOUT)
 
     def close(self) -> None:
         """Abandon an open episode and close the stream, if there is one."""
-        self._mode.close()
+        self.abandon()
+        if self._stream is not None:
+            self._stream.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _step_locally(self, policy: model_pb2.Policy, seen: Transition) -> int | None:
+        played = self._unreported
+        if played and (played[-1].terminal or len(played) == policy.horizon):
+            raise EpisodeClosedError(f"agent {self.name}: the episode is done; begin another one", "NO_EPISODE")
+        played.append(seen)
+        if seen.terminal or len(played) == policy.horizon:
+            return None
+        if not 0 <= seen.next_state < policy.num_states:  # the server checks it in `finish`, but an action is needed now
+            raise ValueError(f"next_state must be from 0 to {policy.num_states - 1}, got {seen.next_state}")
+        return policy.actions[len(played) * policy.num_states + seen.next_state]
+
+    def _send_start(self, request: control_pb2.StartEpisodeRequest) -> control_pb2.StartEpisodeResponse:
+        return self._stream.exchange(request).start_episode if self._stream else self._client.send_start(request)
+
+    def _send_step(self, request: control_pb2.StepRequest) -> control_pb2.StepResponse:
+        return self._stream.exchange(request).step if self._stream else self._client.send_step(request)

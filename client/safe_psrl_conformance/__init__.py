@@ -16,8 +16,7 @@ from safe_psrl_conformance import (  # noqa: F401  # they enter their checks
     streams,
     transport,
 )
-from safe_psrl_conformance.check import CHAPTERS, CHECKS, Check
-from safe_psrl_conformance.verdicts import Verdict, run, selected
+from safe_psrl_conformance.check import CHAPTERS, CHECKS, Check, Verdict, run, selected
 from safe_psrl_conformance.wire import Wire
 
 __all__ = ["CHAPTERS", "CHECKS", "Check", "Verdict", "Wire", "run", "selected"]

@@ -1,7 +1,11 @@
-"""A check: a name, what it demands, and a function that fails if it is not given."""
+"""A check: a name, what it demands, and a function that fails if it is not given; and running checks to verdicts."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import grpc
+
+from safe_psrl_client.errors import SafePsrlClientError
 
 if TYPE_CHECKING:
     from safe_psrl_conformance.wire import Wire
@@ -68,3 +72,39 @@ def same(what: str, found: object, expected: object) -> None:
 def _short(value: object) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 120 else text[:120] + "…"
+
+
+class Verdict(NamedTuple):
+    """What became of a check, and why unless it passed."""
+
+    check: Check
+    result: Literal["pass", "FAIL", "skipped"]
+    reason: str
+
+
+def selected(chapters: Sequence[str] = ()) -> list[Check]:
+    """The checks of `chapters`, or all, in the order of the chapters."""
+    return [check for chapter in CHAPTERS for check in CHECKS if check.chapter == chapter in (chapters or CHAPTERS)]
+
+
+def run(wire: "Wire", checks: Sequence[Check]) -> Iterator[Verdict]:
+    """A verdict after the other. Agents of a check are deleted before the next one begins."""
+    for check in checks:
+        try:
+            yield _judged(wire, check)
+        finally:
+            wire.tidy()
+
+
+def _judged(wire: "Wire", check: Check) -> Verdict:
+    try:
+        check.body(wire)
+    except SkippedError as error:
+        return Verdict(check, "skipped", str(error))
+    except FailedError as error:
+        return Verdict(check, "FAIL", str(error))
+    except grpc.RpcError as error:
+        return Verdict(check, "FAIL", f"a call that must succeed: {error.code().name}, {error.details()}")
+    except SafePsrlClientError as error:  # of a stream
+        return Verdict(check, "FAIL", f"a message that must succeed: {error}")
+    return Verdict(check, "pass", "")

@@ -6,6 +6,7 @@ Health and reflection are spoken in bytes, for their packages are no part of the
 from typing import Final
 
 import grpc
+from google.protobuf import wrappers_pb2
 
 from safe_psrl_conformance.check import SkippedError, check, require, same
 from safe_psrl_conformance.wire import Wire
@@ -15,20 +16,23 @@ SERVICES: Final = ("safe_psrl.v1.ControlService", "safe_psrl.v1.AdminService")
 HEALTH: Final = "/grpc.health.v1.Health/Check"
 REFLECTION: Final = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 SERVING: Final = b"\x08\x01"  # field 1, a number: 1
+LIST_SERVICES: Final = b"\x3a\x01*"  # field 7, text: *
+REQUEST_ID: Final = b"\x12\x01a"  # field 2, text: a
+UNKNOWN_FIELD: Final = b"\xc2\x3e\x01x"  # field 1000, text: x
 NO_MESSAGE: Final = b"\xff\xff\xff"  # a field's number that does not end
 
 
 @check("grpc.health.v1 says SERVING for the server and both services, and NOT_FOUND for others")
 def health(wire: Wire) -> None:
     for service in ("", *SERVICES):
-        same(f"the health of {service!r}", wire.raw(HEALTH, _text(1, service)), SERVING)
-    wire.refused(lambda: wire.raw(HEALTH, _text(1, "nobody.Service")), "NOT_FOUND")
+        same(f"the health of {service!r}", wire.raw(HEALTH, _text(service)), SERVING)
+    wire.refused(lambda: wire.raw(HEALTH, _text("nobody.Service")), "NOT_FOUND")
 
 
 @check("server reflection lists both services, where it is switched on")
 def reflection(wire: Wire) -> None:
     try:
-        replies = b"".join(wire.raw_stream(REFLECTION, [_text(7, "*")]))
+        replies = b"".join(wire.raw_stream(REFLECTION, [LIST_SERVICES]))
     except grpc.RpcError as error:
         if error.code() in {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
             raise SkippedError(f"reflection is not offered: {error.code().name}") from None
@@ -56,20 +60,10 @@ def unknown_method(wire: Wire) -> None:
 @check("fields that the server does not know are passed over")
 def unknown_fields(wire: Wire) -> None:
     name = wire.create()
-    reply = wire.raw(f"{CONTROL}/StartEpisode", _text(1, name) + _text(2, "a") + _text(1000, "from the future"), name)
+    reply = wire.raw(f"{CONTROL}/StartEpisode", _text(name) + REQUEST_ID + UNKNOWN_FIELD, name)
     require(reply.startswith(b"\x08\x01"), "episode 1 did not begin")  # field 1, a number: 1
 
 
-def _text(field: int, text: str) -> bytes:
-    """A field of text as protobuf has it: number and kind, length, bytes."""
-    data = text.encode()
-    return _number(field << 3 | 2) + _number(len(data)) + data if text else b""
-
-
-def _number(value: int) -> bytes:
-    """Seven bits a byte, the lowest first."""
-    parts = []
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
+def _text(text: str) -> bytes:
+    """A message whose field 1 is `text`."""
+    return wrappers_pb2.StringValue(value=text).SerializeToString()

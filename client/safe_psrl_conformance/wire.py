@@ -7,8 +7,7 @@ from typing import Any, Final, Self, TypeVar
 
 import grpc
 
-from safe_psrl_client.channel import MAX_MESSAGE_BYTES, call_metadata, checked_target
-from safe_psrl_client.credentials import token_metadata
+from safe_psrl_client.channel import MAX_MESSAGE_BYTES, call_metadata, checked_target, token_metadata
 from safe_psrl_client.errors import SafePsrlClientError, error_of_call
 from safe_psrl_client.sync.retry import retry
 from safe_psrl_client.sync.stream import StepStream

@@ -3,15 +3,16 @@
 import asyncio
 import math
 import time
+from dataclasses import asdict
 from typing import Final
 
 from nicegui import ui
+from nicegui.element import Element
 
 from safe_psrl_client import NotFoundError, SafePsrlClientError
 from safe_psrl_console.connection import Connection
 from safe_psrl_console.controls import Text, block, button
 from safe_psrl_console.grids import Grid, policy_grid, posterior_grid, visits
-from safe_psrl_console.heat_map import HeatMap
 
 REFRESH_SECONDS: Final = 5.0
 LARGE: Final = 50_000  # counts of a posterior above which it is refreshed only by the button
@@ -102,3 +103,16 @@ def _meaning(colour: str, text: str) -> None:
     with block("li"):
         ui.element("i").style(f"background: {colour}")
         Text("span", text)
+
+
+class HeatMap(Element, component="heat_map.js"):
+    def __init__(self, grid: Grid, description: str) -> None:
+        super().__init__()
+        self.props["description"] = description
+        self.show(grid)
+
+    def show(self, grid: Grid) -> None:
+        shown = asdict(grid)
+        shown["opacities"] = grid.opacities or None
+        self.props["grid"] = shown
+        self.update()

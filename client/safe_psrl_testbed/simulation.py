@@ -22,7 +22,7 @@ GRACE_SECONDS: Final = 3.0  # for current episodes when the simulation is stoppe
 class Simulation:
     """`parallel` agents called `name`-1, `name`-2, … (one is just `name`), each with its own environment and client.
 
-    Agent i and its environment have the seed `seed` + i - 1.
+    Agent i and its environment have the seed `seed` + i - 1. With `create`, `prepare` creates agents that are missing.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class Simulation:
         parallel: int = 1,
         mode: Mode = "step",
         seed: int = 1,
+        create: bool = True,
         patience: float = DEFAULT_PATIENCE,
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
@@ -45,17 +46,18 @@ class Simulation:
         self.mode = mode
         self._client = partial(Client, target, patience=patience, credentials=credentials, token=token)
         self._players = [Player(scenario, agent, mode, seed + i) for i, agent in enumerate(names)]
+        self._create = create
         self._stopping = threading.Event()
         self._interrupted = False
         self._seconds = 0.0
 
-    def prepare(self, *, create: bool = True) -> None:
-        """Check that every agent exists and is for this problem; with `create`, create those that are missing."""
+    def prepare(self) -> None:
+        """Check that every agent exists and is for this problem; create those that are missing."""
         definition = spec_from_document(spec_to_document(self.scenario.spec))
         with self._client() as client:
             for player in self._players:
                 definition.seed = player.seed
-                prepare_agent(client, player.name, definition, self.scenario.name, create=create)
+                prepare_agent(client, player.name, definition, self.scenario.name, create=self._create)
 
     def run(self, on_episode: Callable[[], object] = lambda: None) -> None:
         """Play. Ctrl-C stops after the current episodes; the first error stops all and is raised."""

@@ -9,8 +9,15 @@ import pytest
 from safe_psrl import PESSIMISM_PRESETS, PRESETS, SafePsrl, preset
 from safe_psrl.problem import documents
 from safe_psrl_client import InvalidDocumentError, options_from_document, spec_from_document, spec_to_document
-from safe_psrl_client.documents import CMDP_FIELDS, CONSTRAINT_FIELDS, OPTION_FIELDS, PESSIMISM_COEFFICIENTS, parse_document
-from safe_psrl_client.tables import nested_lists, table_of
+from safe_psrl_client.documents import (
+    CMDP_FIELDS,
+    CONSTRAINT_FIELDS,
+    OPTION_FIELDS,
+    PESSIMISM_COEFFICIENTS,
+    nested_lists,
+    parse_document,
+    table_of,
+)
 
 
 def small() -> dict[str, Any]:

@@ -39,7 +39,7 @@ def test_a_failure_reports_the_result_and_the_demand(
         raise FailedError("the moon is green")
 
     name = chapter.__name__.rpartition(".")[2]
-    monkeypatch.setattr("safe_psrl_conformance.verdicts.CHECKS", [Check(name, "moon", "the moon is yellow", fail)])
+    monkeypatch.setattr("safe_psrl_conformance.check.CHECKS", [Check(name, "moon", "the moon is yellow", fail)])
     file = tmp_path / "verdicts.json"
     assert command(monkeypatch, "--target", server, "--json", str(file)) == 1
     shown = capsys.readouterr().out

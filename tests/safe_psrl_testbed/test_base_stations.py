@@ -6,10 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from safe_psrl_testbed.base_stations.mobility import RandomWaypoints
-from safe_psrl_testbed.base_stations.sharing import proportional_shares
 from safe_psrl_testbed.base_stations.simulation import rule_players
-from safe_psrl_testbed.base_stations.world import FAST_RATE, SLOW_RATE, BaseStations, WorldSettings
+from safe_psrl_testbed.base_stations.world import (
+    FAST_RATE,
+    SLOW_RATE,
+    BaseStations,
+    RandomWaypoints,
+    WorldSettings,
+    proportional_shares,
+)
 from safe_psrl_testbed.media import RULES, MediaHistory
 from safe_psrl_testbed.media_players import FixedRule
 

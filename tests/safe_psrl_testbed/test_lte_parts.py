@@ -10,9 +10,9 @@ import pytest
 from safe_psrl_testbed.kernels import ARRIVAL
 from safe_psrl_testbed.lte import bindings
 from safe_psrl_testbed.lte.fading import fading_trace, write_trace
-from safe_psrl_testbed.lte.kernel import kernel_rows
 from safe_psrl_testbed.lte.network_process import NetworkProcess
 from safe_psrl_testbed.lte.settings import MOST_UES, CellSettings
+from safe_psrl_testbed.lte.simulation import kernel_rows
 from safe_psrl_testbed.media import RULES, MediaHistory, Rule, best_within_budget
 from safe_psrl_testbed.media_players import FixedRule, MediaPlayers
 

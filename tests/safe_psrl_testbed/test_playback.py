@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safe_psrl_testbed.kernels import DEPARTURE
-from safe_psrl_testbed.playback import LARGEST_STATE, PlaybackBuffers, quantised
+from safe_psrl_testbed.media_players import LARGEST_STATE, PlaybackBuffers, quantised
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from safe_psrl_client import requests
 from safe_psrl_client.aio.episode import AsyncEpisode
 from safe_psrl_client.aio.retry import DEFAULT_PATIENCE, retry
 from safe_psrl_client.aio.stream import AsyncStepStream
-from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, call_metadata, open_aio_channel
-from safe_psrl_client.credentials import Metadata, token_metadata
+from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, Metadata, call_metadata, open_aio_channel, token_metadata
 from safe_psrl_client.cursor import EpisodeCursor
 from safe_psrl_client.errors import error_of_call
 from safe_psrl_client.exports import Assembly, import_requests

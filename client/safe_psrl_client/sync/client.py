@@ -9,8 +9,7 @@ from weakref import WeakSet
 import grpc
 
 from safe_psrl_client import requests
-from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, call_metadata, open_channel
-from safe_psrl_client.credentials import Metadata, token_metadata
+from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, Metadata, call_metadata, open_channel, token_metadata
 from safe_psrl_client.cursor import EpisodeCursor
 from safe_psrl_client.errors import error_of_call
 from safe_psrl_client.exports import Assembly, import_requests

@@ -15,8 +15,7 @@ from safe_psrl_client.requests import StreamCall
 from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_testbed.base_stations.world import CLASSES, BaseStations, WorldSettings
 from safe_psrl_testbed.media import BUDGET, FAST, LEARNED, RULES, SLOW, SPEC, MediaSimulation
-from safe_psrl_testbed.media_players import FixedRule, MediaPlayers
-from safe_psrl_testbed.playback import PlaybackBuffers
+from safe_psrl_testbed.media_players import FixedRule, MediaPlayers, PlaybackBuffers
 
 Grouping = Literal["cell", "class", "device"]
 STREAMS: Final = 8  # that the agents are spread over

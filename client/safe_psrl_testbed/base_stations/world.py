@@ -6,9 +6,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl_testbed.base_stations.mobility import RandomWaypoints
-from safe_psrl_testbed.base_stations.sharing import proportional_shares
-
 CLASSES: Final = {"camera": 0.0, "pedestrian": 1.5, "vehicle": 15.0}  # metres a second
 SPACING: Final = 400.0  # metres between stations
 EPOCH_SECONDS: Final = 1.0
@@ -81,3 +78,53 @@ class BaseStations:
         moves = strengths[rows, best] > strengths[rows, self.cells] + HYSTERESIS
         self.handovers += int(moves.sum())
         self.cells = np.where(moves, best, self.cells)
+
+
+class RandomWaypoints:
+    """Positions [D, 2], in metres, within `sides` [2]; `speeds` [D] in metres a second."""
+
+    def __init__(self, generator: np.random.Generator, sides: NDArray[np.float64], speeds: NDArray[np.float64]) -> None:
+        self._generator = generator
+        self._sides = sides
+        self._speeds = speeds
+        self.positions = generator.uniform(0, sides, (len(speeds), 2))
+        self._goals = generator.uniform(0, sides, (len(speeds), 2))
+
+    def advance(self, seconds: float) -> None:
+        way = self._goals - self.positions
+        distance = np.linalg.norm(way, axis=1)
+        reach = self._speeds * seconds
+        arrived = reach >= distance
+        self.positions = np.where(
+            arrived[:, None], self._goals, self.positions + way * (reach / np.maximum(distance, reach + 1e-9))[:, None]
+        )
+        # the number of draws does not depend on arrivals, so that seeds stay comparable
+        self._goals = np.where(arrived[:, None], self._generator.uniform(0, self._sides, way.shape), self._goals)
+
+
+TOLERANCE = 1e-12
+
+
+def proportional_shares(
+    weights: NDArray[np.float64], needs: NDArray[np.float64], cells: NDArray[np.int64], num_cells: int
+) -> NDArray[np.float64]:
+    """[D]: of each device, the part of its cell's time that it gets; those in one cell add up to at most 1.
+
+    What a device does not need is shared among the others, in proportion again, until the capacity or the need is exhausted.
+    """
+    shares = np.zeros(len(weights))
+    left = np.ones(num_cells)
+    waiting = needs > 0
+    while waiting.any():
+        sums = np.bincount(cells[waiting], weights[waiting], num_cells)
+        offered = np.zeros(len(weights))
+        offered[waiting] = weights[waiting] * (left / np.maximum(sums, TOLERANCE))[cells[waiting]]
+        satisfied = waiting & (needs <= offered + TOLERANCE)
+        # a cell without a satisfied device hands out its offers, and is done
+        done = waiting & (np.bincount(cells[satisfied], minlength=num_cells) == 0)[cells]
+        shares[done] = offered[done]
+        shares[satisfied] = np.minimum(needs[satisfied], offered[satisfied])
+        left -= np.bincount(cells[satisfied], shares[satisfied], num_cells)
+        left = np.maximum(left, 0.0)
+        waiting &= ~(satisfied | done)
+    return shares

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl_client import Client
+from safe_psrl_testbed.kernels import streaming_buffer
 from safe_psrl_testbed.lte.bindings import require_ns3
-from safe_psrl_testbed.lte.kernel import kernel_rows
 from safe_psrl_testbed.lte.network_process import NetworkProcess
 from safe_psrl_testbed.lte.settings import CellSettings
 from safe_psrl_testbed.media import LEARNED, RULES, SPEC, MediaSimulation
@@ -95,3 +95,32 @@ class LteSimulation(MediaSimulation):
             "simulated_seconds": episodes * SPEC.horizon * self.settings.epoch_ms / 1000,
             "kernel": kernel_rows(self.histories[LEARNED].transition_counts),
         }
+
+
+SERVICES: Final = ("fast", "slow")
+MOVES: Final = ("down", "stay", "up", "up more")
+
+
+def kernel_rows(counts: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """For each service, where the buffer is empty and where it is not. States are weighted by their visits."""
+    ideal = streaming_buffer()
+    return [
+        {
+            "service": name,
+            "buffer": where,
+            "seen": int(counts[states, action].sum()),
+            "cell": _moves(counts[states, action], states.start),
+            "paper": _moves(ideal[states, action] * counts[states, action].sum(axis=1)[:, None], states.start),
+        }
+        for action, name in enumerate(SERVICES)
+        for where, states in (("empty", slice(0, 1)), ("not empty", slice(1, len(counts))))
+    ]
+
+
+def _moves(weights: NDArray[Any], first: int) -> dict[str, float]:
+    """The shares of moves down, none, up by one, and up by more, of rows from state `first` on; 0 without visits."""
+    sums = np.zeros(len(MOVES))
+    for i, row in enumerate(weights):
+        np.add.at(sums, np.clip(np.arange(len(row)) - (first + i), -1, 2) + 1, row)
+    shares = sums / sums.sum() if sums.any() else sums
+    return dict(zip(MOVES, shares.tolist(), strict=True))

@@ -18,7 +18,7 @@ from safe_psrl_client import (
     UnauthenticatedError,
     tls_credentials,
 )
-from safe_psrl_client.credentials import is_local
+from safe_psrl_client.channel import is_local
 from safe_psrl_server.embedded import EmbeddedServer
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
