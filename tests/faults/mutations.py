@@ -1,8 +1,7 @@
-"""What the suite is worth: known-dangerous edits of the service, each of which it must notice.
+"""Mutation tests of the fault suite: dangerous edits of the service, each of which the suite must catch.
 
-`python -m tests.faults.mutations [--rows DIRECTORY] [--only NAME]` copies the sources, makes one edit after the other in
-copies, runs the part of the suite that concerns it, and shows what it found. Exit code 1 if an edit goes unnoticed, or if
-the unchanged copy does not pass.
+`python -m tests.faults.mutations [--rows DIRECTORY] [--only NAME]` applies each edit to a copy of the sources, runs the fault
+that must catch it, and shows the first finding. Exit code 1 if a mutation is not caught, or if the unchanged copy fails.
 """
 
 import argparse
@@ -22,9 +21,15 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("proto", "server", "client", "experiments")
 SERVER: Final = "server/safe_psrl_server"
+AGENTS: Final = f"{SERVER}/agents"
+RUNTIME: Final = f"{AGENTS}/runtime.py"
+DECISIONS: Final = f"{AGENTS}/decisions.py"
+CHAIN: Final = f"{SERVER}/store/chain.py"
+SQLITE: Final = f"{SERVER}/store/sqlite/store.py"
+POSTGRES: Final = f"{SERVER}/store/postgres/commit.py"
 TEST: Final = "tests/faults/test_faults.py::test_nothing_acknowledged_is_lost_and_nothing_is_done_twice"
 SECONDS: Final = 600
-FINDING: Final = re.compile(r"^E +(?:faults\.suite\.)?FaultError: (.*(?:\nE +.+)?)", re.MULTILINE)
+FINDING: Final = re.compile(r"^E +(?:tests\.faults\.suite\.)?FaultError: (.*(?:\nE +.+)?)", re.MULTILINE)
 
 
 class Edit(NamedTuple):
@@ -36,7 +41,7 @@ class Edit(NamedTuple):
 
 
 class Mutation(NamedTuple):
-    """`fault` is what must notice it, within so many rounds."""
+    """`fault` must catch it within `rounds`."""
 
     name: str
     fault: str
@@ -45,37 +50,54 @@ class Mutation(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Of a run."""
+    """The result of one run."""
 
     name: str
     fault: str
-    noticed: bool
+    caught: bool
     finding: str
     seconds: float
 
 
+COMMIT_CALL: Final = "            conflicts = await self._store.commit([decided.append for decided in batch])\n"
 MUTATIONS: Final = (
+    Mutation("nothing is committed", "Killed", [Edit(SQLITE, 'db.execute("COMMIT")', 'db.execute("ROLLBACK")')]),
     Mutation(
-        "nothing is committed",
-        "Killed",
-        [
-            Edit(
-                f"{SERVER}/store/log.py",
-                "        write(size, self._end - begin)\n",
-                "",
-            )
-        ],
-    ),
-    Mutation(
-        "replies before the commit",
+        "events are applied before the commit",
         "WriteFails",
         [
             Edit(
-                f"{SERVER}/store/sqlite.py",
-                "        entry.meanwhile = nothing  # its caller goes on\n        return entry\n",
-                "        early = Append(agent, expected_version, events, policies, dropped, meanwhile)\n"
-                "        early.settle(expected_version + len(events))\n"
-                "        return early\n",
+                RUNTIME,
+                COMMIT_CALL,
+                "            for call, agent, decision, *_ in batch:\n"
+                "                for event in decision.events:\n"
+                "                    agent.record.apply(event)\n" + COMMIT_CALL,
+            )
+        ],
+        rounds=6,
+    ),
+    Mutation(
+        "calls are answered before the commit",
+        "WriteFails",
+        [
+            Edit(
+                RUNTIME,
+                COMMIT_CALL,
+                "            for call, _, decision, _, refusal in batch:\n"
+                "                refusal or call.answer(decision.reply)\n" + COMMIT_CALL,
+            )
+        ],
+        rounds=3,
+    ),
+    Mutation(
+        "the commit is not awaited",
+        "TornWrite",
+        [
+            Edit(
+                RUNTIME,
+                COMMIT_CALL,
+                "            self._background.start(self._store.commit([decided.append for decided in batch]))\n"
+                "            conflicts = set()\n",
             )
         ],
         rounds=3,
@@ -85,57 +107,78 @@ MUTATIONS: Final = (
         "WriteFails",
         [
             Edit(
-                f"{SERVER}/store/sqlite.py",
-                "                self._loop.call_soon_threadsafe(self._fail, group, error)\n                return\n",
-                "                group.results = [error and 0 for entry in group.entries]\n"
-                '                self._writing.in_transaction and self._writing.execute("ROLLBACK")\n',
-            ),
-            Edit(
-                f"{SERVER}/store/sqlite.py",
-                "            self._fail(group, error)\n            return\n        if by_the_loop:\n",
-                "            group.results = [error and 0 for entry in group.entries]\n"
-                '            self._writing.in_transaction and self._writing.execute("ROLLBACK")\n'
-                "        if by_the_loop:\n",
-            ),
-        ],
-    ),
-    Mutation(
-        "an asynchronous write is not asked about",
-        "SyncFailsAlone",
-        [
-            Edit(
-                f"{SERVER}/store/polled_write.py",
-                "            self._wait()\n            self._is_writing = False\n",
-                "            self._is_writing = False\n",
-            ),
-            Edit(f"{SERVER}/store/polled_write.py", "= EVENT.unpack_from(self._event)[2]", "= size"),
-        ],
-    ),
-    Mutation(
-        "commits are not flushed",
-        "SyncFails",
-        [Edit(f"{SERVER}/store/log.py", " | os.O_DSYNC", "")],
-    ),
-    Mutation(
-        "the count of commits is not looked at",
-        "Damaged",
-        [Edit(f"{SERVER}/store/witness.py", "if noted > stored:", "if noted < 0:")],
-    ),
-    Mutation(
-        "the chain of events is not checked",
-        "Damaged",
-        [
-            Edit(
-                f"{SERVER}/store/chain.py",
-                "version, link = number, next_link(link, number, payload)",
-                "version, link = number, stored_link",
+                RUNTIME,
+                "            self._fail(batch, error)\n            return\n",
+                "            conflicts = {error} - {error}\n",
             )
         ],
     ),
     Mutation(
-        "a snapshot's digest is not checked",
+        "a commit with an unknown outcome is acknowledged",
+        "DatabaseRestarted",
+        [
+            Edit(
+                RUNTIME,
+                "                self._end(decided.call, unavailable(error))\n            return\n",
+                "                decided.call.answer(decided.decision.reply)\n            conflicts = set()\n",
+            )
+        ],
+        rounds=2,
+    ),
+    Mutation(
+        "a conflict is ignored",
+        "ReplicaKilled",
+        [
+            Edit(
+                RUNTIME, "            if decided.append.agent in conflicts:\n", "            if decided.append.agent is None:\n"
+            )
+        ],
+    ),
+    Mutation(
+        "a replica appends without a version check",
+        "ReplicaStopped",
+        [
+            Edit(POSTGRES, " AND stream.version = wanted.seen_version AND stream.link = wanted.seen_link", ""),
+            Edit(
+                POSTGRES,
+                "        JOIN written ON written.agent = event.agent\n",
+                "        JOIN written ON written.agent = event.agent\n"
+                "        ON CONFLICT (agent, version) DO UPDATE SET payload = excluded.payload, link = excluded.link\n",
+            ),
+        ],
+    ),
+    Mutation(
+        "the event loop waits for the disk",
+        "DiskStalls",
+        [Edit(SQLITE, "return await asyncio.get_running_loop().run_in_executor(thread, work)", "return work()")],
+    ),
+    Mutation("commits are not flushed", "SyncFails", [Edit(SQLITE, "synchronous = FULL", "synchronous = OFF")]),
+    Mutation(
+        "the commit counter is written before the commit",
+        "TornWrite",
+        [
+            Edit(
+                SQLITE,
+                '            db.execute("COMMIT")\n            self._commits += 1\n            self._counter.write(self._commits)\n',
+                '            self._commits += 1\n            self._counter.write(self._commits)\n            db.execute("COMMIT")\n',
+            )
+        ],
+        rounds=3,
+    ),
+    Mutation(
+        "the commit counter is not checked",
         "Damaged",
-        [Edit(f"{SERVER}/store/chain.py", "return snapshot_digest(agent, version, link, payload) == digest", "return True")],
+        [Edit(f"{SERVER}/store/sqlite/commit_counter.py", "    if missing > 0:\n", "    if missing is None:\n")],
+    ),
+    Mutation(
+        "the chain of events is not verified",
+        "Damaged",
+        [Edit(CHAIN, "version, link = number, next_link(link, number, payload)", "version, link = number, stored_link")],
+    ),
+    Mutation(
+        "a snapshot's digest is not verified",
+        "Damaged",
+        [Edit(CHAIN, "return snapshot_digest(agent, version, link, payload) == digest", "return True")],
         rounds=2,
     ),
     Mutation(
@@ -143,7 +186,7 @@ MUTATIONS: Final = (
         "Damaged",
         [
             Edit(
-                f"{SERVER}/store/sqlite_streams.py",
+                f"{SERVER}/store/sqlite/streams.py",
                 'db.execute("DELETE FROM events WHERE agent = ? AND version <= ?", (agent, older[0]))',
                 'db.execute("DELETE FROM events WHERE agent = ? AND version < ?", (agent, version))',
             )
@@ -151,58 +194,58 @@ MUTATIONS: Final = (
         rounds=2,
     ),
     Mutation(
-        "the dual variable is not restored",
+        "a snapshot is stored at the wrong version",
         "Restarted",
         [
             Edit(
-                f"{SERVER}/agent_record.py",
+                f"{AGENTS}/compaction.py",
+                "save_snapshot(agent.name, version, data)",
+                "save_snapshot(agent.name, version - 1, data)",
+            )
+        ],
+    ),
+    Mutation(
+        "the dual variables are not restored",
+        "Restarted",
+        [
+            Edit(
+                f"{AGENTS}/record.py",
                 "duals = np.array(snapshot.dual_variables, np.float64)",
                 "duals = np.zeros(len(snapshot.dual_variables))",
             )
         ],
     ),
     Mutation(
-        "a snapshot lacks the transitions of the open episode",
-        "Restarted",
-        [Edit(f"{SERVER}/snapshot.py", "state = record.settled_state()", "state = record.state")],
-    ),
-    Mutation(
         "a snapshot lacks the steps of episodes",
         "Restarted",
-        [Edit(f"{SERVER}/snapshot.py", "write_steps(kept, episode.transitions)", "write_steps(kept, [])")],
+        [Edit(f"{AGENTS}/snapshot.py", "        if episode.transitions:\n", "        if not episode:\n")],
     ),
     Mutation(
         "a repeated step is applied again",
         "Stopped",
         [
             Edit(
-                f"{SERVER}/decisions.py",
+                DECISIONS,
                 "        return [], Reported(episode, step, seen.next_state, True,",
-                "        again = step_event(now_micros, episode.number, seen, False)\n"
-                "        return [again], Reported(episode, step, seen.next_state, True,",
+                "        again = observing(episode, [seen], False, now_micros)\n"
+                "        return again, Reported(episode, step, seen.next_state, True,",
             )
         ],
     ),
     Mutation(
-        "another transition under the same key is accepted",
+        "other values under the same key are accepted",
         "Stopped",
-        [Edit(f"{SERVER}/decisions.py", "if episode.transitions[seen.step] != seen or (", "if (")],
+        [Edit(f"{AGENTS}/validation.py", "if episode.transitions[seen.step] != seen or (", "if (")],
     ),
     Mutation(
         "a gap between steps is accepted",
         "Stopped",
-        [Edit(f"{SERVER}/decisions.py", "    if step > episode.next_step:\n", "    if step > episode.next_step + 100:\n")],
+        [Edit(f"{AGENTS}/validation.py", "    if step > episode.next_step:\n", "    if step > episode.next_step + 100:\n")],
     ),
     Mutation(
         "a repeated start begins another episode",
         "Duplicates",
-        [
-            Edit(
-                f"{SERVER}/decisions.py",
-                "        if started.request_id == request.request_id:",
-                "        if not request.request_id:",
-            )
-        ],
+        [Edit(DECISIONS, "        if started.request_id == request.request_id:", "        if not request.request_id:")],
     ),
     Mutation(
         "a gauge counts more than was learned",
@@ -215,28 +258,11 @@ MUTATIONS: Final = (
             )
         ],
     ),
-    Mutation(
-        "a replica appends without looking at the version",
-        "ReplicaStopped",
-        [
-            Edit(
-                f"{SERVER}/store/postgres/commit.py",
-                " AND stream.version = wanted.seen_version AND stream.link = wanted.seen_link",
-                "",
-            ),
-            Edit(
-                f"{SERVER}/store/postgres/commit.py",
-                "event.agent\n    )\n",
-                "event.agent\n    ON CONFLICT (agent, version) DO UPDATE SET payload = excluded.payload, link = excluded.link\n"
-                "    )\n",
-            ),
-        ],
-    ),
 )
 
 
 def mutated(text: str, edit: Edit) -> str:
-    """`text` after the edit. Raises if it cannot be made: then it must be adapted to the sources as they are now."""
+    """`text` after the edit. Raises if it does not apply: then it must be adapted to the sources."""
     found = text.count(edit.old)
     if found != 1:
         raise ValueError(f"{edit.file}: found {found} times instead of once: {edit.old!r}")
@@ -250,7 +276,7 @@ def copy_sources(target: Path) -> None:
 
 
 def try_out(mutation: Mutation) -> Outcome:
-    """Whether the suite goes red."""
+    """Whether the suite fails."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="safe-psrl-mutation-") as name:
         copy = Path(name)
@@ -273,15 +299,15 @@ def try_out(mutation: Mutation) -> Outcome:
             timeout=SECONDS,
         )
     found = FINDING.search(ran.stdout)
-    noticed = ran.returncode == 1 and found is not None
+    caught = ran.returncode == 1 and found is not None
     finding = " ".join(found[1].replace("\nE", " ").split()) if found else ""
-    if ran.returncode != 0 and not noticed:  # no verdict at all
+    if ran.returncode != 0 and not caught:  # no verdict at all
         finding = f"the suite itself failed: {ran.stdout[-1500:]}{ran.stderr[-500:]}"
-    return Outcome(mutation.name, mutation.fault, noticed, finding, time.monotonic() - began)
+    return Outcome(mutation.name, mutation.fault, caught, finding, time.monotonic() - began)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Dangerous edits that the suite of faults must notice.")
+    parser = argparse.ArgumentParser(description="Mutations that the fault suite must catch.")
     parser.add_argument("--rows", type=Path, help="directory for the rows of the table")
     parser.add_argument("--only", default="", help="part of a name, or a fault")
     parser.add_argument("--jobs", type=int, default=2)
@@ -293,10 +319,10 @@ def main() -> int:
     with ThreadPoolExecutor(chosen.jobs) as pool:
         for done in as_completed([pool.submit(try_out, mutation) for mutation in (*wanted, *sound)]):
             outcome = done.result()
-            as_it_should = outcome.noticed == (outcome.name != "(none)")
+            as_it_should = outcome.caught == (outcome.name != "(none)")
             good = good and as_it_should
             good = good and not outcome.finding.startswith("the suite itself")
-            said = f"{'noticed' if outcome.noticed else 'passes'}{'' if as_it_should else '  <-- WRONG'}"
+            said = f"{'caught' if outcome.caught else 'passes'}{'' if as_it_should else '  <-- WRONG'}"
             line = f"{outcome.name:55} {outcome.fault:16} {said:10} {outcome.seconds:4.0f} s  {outcome.finding[:200]}"
             print(line, flush=True)  # noqa: T201
             if chosen.rows and outcome.name != "(none)":

@@ -20,7 +20,7 @@ FAULT_HEAD: Final = (
     "| fault | rounds | acknowledged calls | unknown outcomes | lost | duplicated | time to recover: median, most "
     "| beside that |\n|---|---:|---:|---:|---:|---:|---:|---|\n"
 )
-MUTATION_HEAD: Final = "| edit | fault that must notice | noticed | by (first finding) |\n|---|---|---|---|\n"
+MUTATION_HEAD: Final = "| mutation | fault that must catch it | caught | first finding |\n|---|---|---|---|\n"
 
 
 def fault_table(rows: list[dict[str, Any]]) -> str:
@@ -40,7 +40,7 @@ def mutation_table(rows: list[dict[str, Any]]) -> str:
     order = [mutation.name for mutation in MUTATIONS]
     rows.sort(key=lambda row: order.index(row["name"]))
     lines = [
-        f"| {row['name']} | {row['fault']} | {'yes' if row['noticed'] else '**no**'} | {_shortened(row['finding'])} |\n"
+        f"| {row['name']} | {row['fault']} | {'yes' if row['caught'] else '**no**'} | {_shortened(row['finding'])} |\n"
         for row in rows
     ]
     return f"{MUTATION_HEAD}{''.join(lines)}"
@@ -77,7 +77,7 @@ def main(rows: Path, document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     if faults := [row for row in found if "rounds" in row]:
         text = placed(text, "faults", fault_table(faults))
-    if mutations := [row for row in found if "noticed" in row]:
+    if mutations := [row for row in found if "caught" in row]:
         text = placed(text, "mutations", mutation_table(mutations))
     document.write_text(text, encoding="utf-8")
 

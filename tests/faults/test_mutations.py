@@ -1,4 +1,4 @@
-"""The dangerous edits can still be made: `make test-mutations` shows that each is noticed."""
+"""The mutations apply to the present sources; `make test-mutations` shows that each is caught."""
 
 import ast
 
