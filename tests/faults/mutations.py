@@ -69,9 +69,11 @@ MUTATIONS: Final = (
             Edit(
                 RUNTIME,
                 COMMIT_CALL,
-                "            for call, agent, decision, *_ in batch:\n"
+                "            for _, agent, decision, *_ in batch:\n"
                 "                for event in decision.events:\n"
-                "                    agent.record.apply(event)\n" + COMMIT_CALL,
+                "                    agent.record.apply(event)\n"
+                "                    agent.changed(event.time_micros, 1)\n"
+                "                    self._on_change(agent)\n" + COMMIT_CALL,
             )
         ],
         rounds=6,
@@ -83,8 +85,9 @@ MUTATIONS: Final = (
             Edit(
                 RUNTIME,
                 COMMIT_CALL,
-                "            for call, _, decision, _, refusal in batch:\n"
-                "                refusal or call.answer(decision.reply)\n" + COMMIT_CALL,
+                "            for call, agent, decision, _, refusal in batch:\n"
+                "                if refusal is None and agent.record.exists:\n"
+                "                    call.answer(decision.reply)\n" + COMMIT_CALL,
             )
         ],
         rounds=3,
@@ -109,7 +112,7 @@ MUTATIONS: Final = (
             Edit(
                 RUNTIME,
                 "            self._fail(batch, error)\n            return\n",
-                "            conflicts = {error} - {error}\n",
+                "            conflicts = set()\n",
             )
         ],
     ),
@@ -128,11 +131,7 @@ MUTATIONS: Final = (
     Mutation(
         "a conflict is ignored",
         "ReplicaKilled",
-        [
-            Edit(
-                RUNTIME, "            if decided.append.agent in conflicts:\n", "            if decided.append.agent is None:\n"
-            )
-        ],
+        [Edit(RUNTIME, "if decided.append.agent in conflicts:", "if decided.append.agent is None:")],
     ),
     Mutation(
         "a replica appends without a version check",
@@ -159,8 +158,8 @@ MUTATIONS: Final = (
         [
             Edit(
                 SQLITE,
-                '            db.execute("COMMIT")\n            self._commits += 1\n            self._counter.write(self._commits)\n',
-                '            self._commits += 1\n            self._counter.write(self._commits)\n            db.execute("COMMIT")\n',
+                'db.execute("COMMIT")\n            self._commits += 1\n            self._counter.write(self._commits)\n',
+                'self._commits += 1\n            self._counter.write(self._commits)\n            db.execute("COMMIT")\n',
             )
         ],
         rounds=3,
@@ -199,8 +198,8 @@ MUTATIONS: Final = (
         [
             Edit(
                 f"{AGENTS}/compaction.py",
-                "save_snapshot(agent.name, version, data)",
-                "save_snapshot(agent.name, version - 1, data)",
+                "(agent.name, version, data)",
+                "(agent.name, version - 1, data)",
             )
         ],
     ),

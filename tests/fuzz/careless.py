@@ -1,4 +1,4 @@
-"""Servers with one mistake each, for the tests that must notice it."""
+"""Servers with one mistake each, which fuzzing must find."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,59 +6,63 @@ from typing import Any, Final
 
 import pytest
 
-from safe_psrl_server.agents import commands
+from safe_psrl_server.agents import commands, decisions
 from safe_psrl_server.agents.commands import AgentCommands, ReportedEpisode
+from safe_psrl_server.agents.inbox import Decision
+from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.errors import ServiceError
-from safe_psrl_server.rpc.control import ControlService
+from safe_psrl_server.rpc.step_stream import StepStream
 from safe_psrl_server.security import access
 
 Mistake = Callable[[pytest.MonkeyPatch], None]
 
 
 def raising(patch: pytest.MonkeyPatch) -> None:
-    """An episode that is not there is looked up as if it were."""
+    """An episode is looked up without a check."""
     end = AgentCommands.end_episode
 
-    async def carelessly(self: AgentCommands, request: Any) -> Any:
-        self.host.record(request.agent).episodes[request.episode]
-        return await end(self, request)
+    def careless(self: AgentCommands, request: Any) -> Any:
+        agent = self.agents.registry.resident(request.agent)
+        if agent is not None and agent.exists:
+            agent.intact.episodes[request.episode]
+        return end(self, request)
 
-    patch.setattr(AgentCommands, "end_episode", carelessly)
+    patch.setattr(AgentCommands, "end_episode", careless)
 
 
 def hasty(patch: pytest.MonkeyPatch) -> None:
     """A report is counted before it is checked."""
-    report = AgentCommands.begin_report
+    report = AgentCommands.report
 
-    def carelessly(self: AgentCommands, request: Any, **how: Any) -> Any:
-        if (agent := self.host._agents.get(request.agent)) is not None and agent.record is not None:
-            agent.record.totals.overridden_actions += 1
+    def careless(self: AgentCommands, request: Any, **how: Any) -> Any:
+        agent = self.agents.registry.resident(request.agent)
+        if agent is not None and agent.exists:
+            agent.intact.totals.overridden_actions += 1
         return report(self, request, **how)
 
-    patch.setattr(AgentCommands, "begin_report", carelessly)
+    patch.setattr(AgentCommands, "report", careless)
 
 
 def half(patch: pytest.MonkeyPatch) -> None:
-    """A whole episode is stored step by step until one is wrong."""
+    """A trajectory is stored step by step until one is wrong."""
 
-    async def carelessly(self: AgentCommands, request: Any) -> Any:
+    async def careless(self: AgentCommands, request: Any) -> Any:
         done, duplicates = False, 0
         for step, transition in enumerate(request.transitions):
 
             def decide(record: Any, step: int = step, transition: Any = transition) -> Any:
-                events, reported = commands.decisions.report(record, request.episode, step, transition, self.host.now_micros())
-                return events, reported
+                return Decision(*decisions.report(record, request.episode, step, transition, self.agents.now_micros()))
 
-            reported = await self.host.decide(request.agent, decide)
+            reported = await self.agents.submit(request.agent, decide)
             done, duplicates = reported.done, duplicates + reported.duplicate
         return ReportedEpisode(duplicates, done, None)
 
-    patch.setattr(AgentCommands, "begin_report_episode", lambda *call: asyncio.ensure_future(carelessly(*call)))
+    patch.setattr(AgentCommands, "report_episode", lambda *call: asyncio.ensure_future(careless(*call)))
 
 
 def gullible(patch: pytest.MonkeyPatch) -> None:
-    """An import is not looked at."""
-    patch.setattr(commands, "refuse_nonsense", lambda _record: None)
+    """An import is not checked."""
+    patch.setattr(commands, "check_record", lambda _record: None)
 
 
 def unread(patch: pytest.MonkeyPatch) -> None:
@@ -67,46 +71,46 @@ def unread(patch: pytest.MonkeyPatch) -> None:
 
 
 def asleep(patch: pytest.MonkeyPatch) -> None:
-    """A refusal takes for ever."""
-    start = AgentCommands.begin_start
+    """A refusal never comes."""
+    start = AgentCommands.start_episode
 
-    async def carelessly(self: AgentCommands, request: Any) -> Any:
+    async def careless(self: AgentCommands, request: Any) -> Any:
         try:
             return await start(self, request)
         except ServiceError:
             await asyncio.sleep(3600)
             raise
 
-    patch.setattr(AgentCommands, "begin_start", lambda *call: asyncio.ensure_future(carelessly(*call)))
+    patch.setattr(AgentCommands, "start_episode", lambda *call: asyncio.ensure_future(careless(*call)))
 
 
 def forgetful(patch: pytest.MonkeyPatch) -> None:
-    """A call of a batch that fails is passed over."""
-    finish = ControlService._finish
+    """A call of a batch that fails gets no reply."""
+    replies = StepStream.replies
 
-    async def carelessly(self: ControlService, pending: Any) -> Any:
-        reply = await finish(self, pending)
-        replies = [one for one in reply.batch.replies if not one.HasField("error")]
-        if reply.HasField("batch"):
-            del reply.batch.replies[:]
-            reply.batch.replies.extend(replies)
-        return reply
+    async def careless(self: StepStream, requests: Any, context: Any) -> Any:
+        async for reply in replies(self, requests, context):
+            if reply.HasField("batch"):
+                kept = [one for one in reply.batch.replies if not one.HasField("error")]
+                del reply.batch.replies[:]
+                reply.batch.replies.extend(kept)
+            yield reply
 
-    patch.setattr(ControlService, "_finish", carelessly)
+    patch.setattr(StepStream, "replies", careless)
 
 
 def busy(patch: pytest.MonkeyPatch) -> None:
     """Reading changes what is read."""
-    snapshot_of = commands.AgentRecord.digest
+    digest = AgentRecord.digest
 
-    def carelessly(self: Any) -> str:
+    def careless(self: AgentRecord) -> str:
         self.totals.last_reward += 1.0
-        return snapshot_of(self)
+        return digest(self)
 
-    patch.setattr(commands.AgentRecord, "digest", carelessly)
+    patch.setattr(AgentRecord, "digest", careless)
 
 
-MISTAKES: Final[dict[Mistake, str]] = {  # and what a finding of each says, as a pattern
+MISTAKES: Final[dict[Mistake, str]] = {  # with a pattern of the finding
     raising: "answered UNKNOWN",
     hasty: "changed the state",
     half: "a refused request changed the state",

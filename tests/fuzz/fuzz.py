@@ -94,7 +94,7 @@ class Campaign:
             if [ground.fingerprint(name) for name in ground.bystanders] != untouched:
                 self._found("an agent that nobody spoke of has changed", [])
             strangers = ground.names() - {*ground.lanes, *ground.guests, *ground.bystanders}
-            if strangers:
+            if strangers and not self.report.findings:
                 self._found(f"there are agents that were never made: {sorted(strangers)[:3]}", [])
             if self.report.lag > LAG_SECONDS:
                 self._found(f"nobody was served for {self.report.lag:.1f} s", [])
@@ -126,9 +126,7 @@ class Campaign:
                 await judge.judge(given, answer)
             except FindingError as error:
                 self._found(f"{given.describe()}: {error}", list(history))
-                await ground.reset(lane)
-                judge.reset()
-                history.clear()
+                return  # the agent may be damaged
 
     def _count(self, given: Input, answer: Any) -> None:
         report = self.report

@@ -18,11 +18,11 @@ from safe_psrl_client.documents import parse_document as client_parse
 from safe_psrl_client.documents import spec_from_document as client_spec
 from safe_psrl_client.errors import InvalidDocumentError
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
+from safe_psrl_server.agents.commands import AgentCommands
 from safe_psrl_server.agents.conversion import cmdp_to_message
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.config import load_config
-from safe_psrl_server.errors import ServiceError
 from safe_psrl_server.rpc.errors import DETAILS_KEY
 from safe_psrl_server.security.roles import Role
 from safe_psrl_server.security.token_file import create_token
@@ -71,6 +71,7 @@ class Ground:
         security = {"security": {"identities": identities}, "limits": LIMITS}
         self._socket = f"{directory}/socket"
         self.server = Server(load_config(None, {}, {**settings, **security}))
+        self._commands = AgentCommands(self.server.agents)
 
     async def __aenter__(self) -> Self:
         await self.server.start()
@@ -93,8 +94,8 @@ class Ground:
 
     def record(self, name: str) -> AgentRecord | None:
         """Of an agent that exists."""
-        hosted = self.server.host._agents.get(name)
-        return hosted.record if hosted is not None and hosted.exists else None
+        agent = self.server.agents.registry.resident(name)
+        return agent.record if agent is not None and agent.exists else None
 
     def fingerprint(self, name: str) -> tuple[int, bytes]:
         """The agent's version, and all that is known of it."""
@@ -102,7 +103,7 @@ class Ground:
         return (0, b"") if record is None else (record.version, snapshot_of(record).SerializeToString(deterministic=True))
 
     def names(self) -> set[str]:
-        return {hosted.name for hosted in self.server.host.hosted()}
+        return {agent.name for agent in self.server.agents.agents()}
 
     # --- changing
 
@@ -114,20 +115,11 @@ class Ground:
 
     async def remove(self, name: str) -> None:
         if self.record(name) is not None:
-            try:
-                await self.server._commands.delete(name)
-            except ServiceError:  # damaged by what was found: as if it had never been
-                self.forget(name)
-        elif name in self.names():
-            self.forget(name)
-
-    def forget(self, name: str) -> None:
-        self.server.host._agents._agents.pop(name, None)
-        self.server._store._streams.pop(name, None)  # type: ignore[attr-defined]  # of the store in memory
+            await self._commands.delete(name)
 
     async def _create(self, name: str, number: int) -> None:
         specs = small_specs()
-        await self.server._commands.create(name, specs[number % len(specs)])
+        await self._commands.create(name, specs[number % len(specs)])
 
     # --- sending
 

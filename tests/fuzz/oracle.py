@@ -98,7 +98,7 @@ class Judge:
 
     async def _check_kept(self) -> None:
         for name in self._names:
-            if self._ground.record(name) is not None and not (await self._ground.server.host.verify(name)).same:
+            if self._ground.record(name) is not None and not (await self._ground.server.agents.verify(name)).equal:
                 raise FindingError("what is stored is not what is served")
 
     async def _try_guests(self, given: Input) -> None:

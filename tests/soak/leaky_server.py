@@ -13,7 +13,7 @@ kept: list[Any] = []
 
 
 def make_leaky() -> None:
-    report, start = AgentCommands.begin_report, AgentCommands.begin_start
+    report, start = AgentCommands.report, AgentCommands.start_episode
 
     def reporting(commands: AgentCommands, request: Any, **how: Any) -> Any:
         kept.append((request, bytearray(BUFFER)))
@@ -23,8 +23,8 @@ def make_leaky() -> None:
         kept.append(os.open("/dev/null", os.O_RDONLY))
         return start(commands, request)
 
-    AgentCommands.begin_report = reporting  # type: ignore[method-assign]
-    AgentCommands.begin_start = starting  # type: ignore[method-assign]
+    AgentCommands.report = reporting  # type: ignore[method-assign]
+    AgentCommands.start_episode = starting  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
