@@ -8,8 +8,8 @@ OUT    ?= demo-results
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-faults test-mutations test-fuzz test-soak lte setup proto sync-client format gates lint types contracts \
-	generated pytest lock audit docs-check deploy-check clean
+.PHONY: help demo test test-slow test-faults test-mutations test-fuzz test-soak lte setup proto sync-client format gates lint types contracts \
+	generated lock audit docs-check deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,17 +17,20 @@ help: ## List the targets
 demo: setup ## Run the service, learn through it, kill it half way, and see that nothing is lost
 	$(BIN)/safe-psrl demo --out $(OUT)
 
-test: ## Run every check: ruff, mypy, import contracts, generated code, pytest
+test: ## Check a change: ruff, mypy, import contracts, generated code, fast tests; some minutes (tests/README.md)
 	@$(MAKE) --no-print-directory $(VENV)/.installed
 	@$(MAKE) --no-print-directory -j 2 setup gates
-	@$(MAKE) --no-print-directory pytest
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-slow: setup ## Run the slow tests: faults, damage, replicas, browser, Prometheus, Envoy, soak; at most 25 minutes
+	$(BIN)/pytest -n 2 -m slow
 
 gates: lint types contracts generated
 
 FUZZ_INPUTS ?= 100000
 FUZZ_SEED   ?= 1
 
-test-fuzz: setup ## Send FUZZ_INPUTS inputs (100000) of FUZZ_SEED to every door of the server: some minutes
+test-fuzz: setup ## Send FUZZ_INPUTS inputs (100000) of FUZZ_SEED to every interface of the server: some minutes
 	$(BIN)/python -m tests.fuzz.fuzz --inputs $(FUZZ_INPUTS) --seed $(FUZZ_SEED)
 
 SOAK_MINUTES ?= 60
@@ -35,19 +38,19 @@ SOAK_MINUTES ?= 60
 test-soak: setup ## Mixed load with kills for SOAK_MINUTES (60): memory, files and latency must be flat; draws soak.png
 	SOAK_MINUTES=$(SOAK_MINUTES) $(BIN)/pytest -n 0 -s -rP tests/soak/test_soak.py -k an_hour
 
-# Of the faults: how often each strikes, from which seed, and which alone.
+# Rounds of each fault, the seed, and the only fault to run.
 ROUNDS ?= 20
 SEED   ?= 2026
 FAULT  ?=
 ROWS    = $(VENV)/fault-rows
 FAULTS  = tests/faults/test_faults.py$(if $(FAULT),::test_nothing_acknowledged_is_lost_and_nothing_is_done_twice[$(FAULT)])
 
-test-faults: setup ## Strike the service with every fault, ROUNDS times each, and write the table of docs/reliability.md
+test-faults: setup ## Inject every fault, ROUNDS times each, and write the table of docs/reliability.md
 	@rm -rf $(ROWS) && mkdir -p $(ROWS)
 	SAFE_PSRL_FAULT_ROUNDS=$(ROUNDS) SAFE_PSRL_FAULT_SEED=$(SEED) SAFE_PSRL_FAULT_ROWS=$(ROWS) $(BIN)/pytest -n 2 '$(FAULTS)'
 	$(if $(FAULT),,$(BIN)/python -m tests.faults.report $(ROWS) docs/reliability.md)
 
-test-mutations: setup ## Make dangerous edits in copies of the sources, and show that the faults' suite notices each
+test-mutations: setup ## Mutate copies of the sources, and show that the fault suite catches each mutation
 	@rm -rf $(ROWS) && mkdir -p $(ROWS)
 	$(BIN)/python -m tests.faults.mutations --rows $(ROWS)
 	$(BIN)/python -m tests.faults.report $(ROWS) docs/reliability.md
@@ -87,10 +90,6 @@ types: $(VENV)/.installed
 
 contracts: $(VENV)/.installed
 	$(BIN)/lint-imports
-
-pytest: setup
-	$(BIN)/pytest -n 2 -m "not slow"
-	$(BIN)/pytest -n 2 -m slow
 
 PROTOC = $(BIN)/python -m grpc_tools.protoc -I proto \
 	--plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc

@@ -138,7 +138,7 @@ class DiskStalls(Shimmed):
 
     def _act(self) -> None:
         request = control_pb2.GetActionRequest(agent="reader", state=0, episode=1, step=0)
-        self.server.control.GetAction(request, timeout=STALL_SECONDS)
+        self.server.control.GetAction(request, timeout=6 * STALL_SECONDS)
 
     def _check_health(self) -> None:
         assert self.server.health_of("") == SERVING

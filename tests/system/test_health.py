@@ -10,6 +10,8 @@ from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from tests.system.players import Player, streaming_buffer
 from tests.system.server_process import NOT_SERVING, SERVING, START_SECONDS, ServerProcess, wait_until
 
+pytestmark = pytest.mark.slow
+
 NewServer = Callable[..., ServerProcess]
 SERVICES = ("", "safe_psrl.v1.ControlService", "safe_psrl.v1.AdminService")
 

@@ -5,9 +5,13 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
+
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from tests.system.players import thinker
 from tests.system.server_process import ServerProcess, show
+
+pytestmark = pytest.mark.slow
 
 PLANS = 3
 

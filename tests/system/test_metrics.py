@@ -26,6 +26,7 @@ def about_agents(server: ServerProcess) -> Samples:
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for s in samples if "agent" in s.labels}
 
 
+@pytest.mark.slow
 def test_a_kill_resets_no_gauge_of_what_was_learned(new_server: NewServer) -> None:
     """Of agents in every condition: played, in the middle of an episode, paused, new."""
     server = new_server(metrics=True, settings=f"[snapshots]\nevery_events = {EVERY_EVENTS}\n")

@@ -9,6 +9,7 @@ from safe_psrl_experiments.bench.measure import percentile
 from tests.system.server_process import ServerProcess
 
 
+@pytest.mark.slow
 def test_bench_scrape_measures_scrapes_and_the_calls_beside_them(
     new_server: Callable[..., ServerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:

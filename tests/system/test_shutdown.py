@@ -24,6 +24,7 @@ def refusal(server: ServerProcess) -> str:
     return line
 
 
+@pytest.mark.slow
 def test_a_stop_waits_for_calls_under_way_and_leaves_snapshots(new_server: NewServer) -> None:
     server = new_server(metrics=True, settings="drain_seconds = 100")
     server.start()
@@ -53,6 +54,7 @@ def test_a_stop_waits_for_calls_under_way_and_leaves_snapshots(new_server: NewSe
     check_player(player)
 
 
+@pytest.mark.slow
 def test_those_who_watch_are_told_and_do_not_hold_it_up(new_server: NewServer) -> None:
     """Of the health and of the agents: streams that have no end of their own. It stops for Ctrl-C as for SIGTERM."""
     server = new_server(settings="drain_seconds = 100")
@@ -70,6 +72,7 @@ def test_those_who_watch_are_told_and_do_not_hold_it_up(new_server: NewServer) -
     assert server.wait(50) == 0
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_longer_than_the_drain_is_given_up(new_server: NewServer) -> None:
     server = new_server(settings="drain_seconds = 0.2")
     server.start()
@@ -87,7 +90,7 @@ def test_a_second_server_in_the_same_directory_does_not_start(new_server: NewSer
     first.start()
     second.store = first.store
     line = refusal(second)
-    assert f"{first.data} is in use by process {first.running.pid}:" in line
+    assert f"{first.data} is in use by another server: stop it" in line
     first.admin.ListAgents(admin_pb2.ListAgentsRequest())
 
 
