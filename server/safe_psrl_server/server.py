@@ -218,7 +218,7 @@ class Server:
         return endpoint
 
     def _is_ready(self) -> bool:
-        return self.agents.ready and not self.agents.draining.is_set()
+        return self.agents.runtime.ready and not self.agents.draining.is_set()
 
     async def _declare_agents(self) -> None:
         for declared in self.config.agents:

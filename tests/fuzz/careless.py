@@ -53,7 +53,7 @@ def half(patch: pytest.MonkeyPatch) -> None:
             def decide(record: Any, step: int = step, transition: Any = transition) -> Any:
                 return Decision(*decisions.report(record, request.episode, step, transition, self.agents.now_micros()))
 
-            reported = await self.agents.submit(request.agent, decide)
+            reported = await self.agents.runtime.submit(request.agent, decide)
             done, duplicates = reported.done, duplicates + reported.duplicate
         return ReportedEpisode(duplicates, done, None)
 

@@ -137,7 +137,7 @@ def test_a_server_that_is_not_ready_says_so(make_wire: Callable[..., Any], refus
     """UNAVAILABLE by every call; an empty list would look as if the agents were gone."""
     with EmbeddedServer() as server, make_wire(server.target) as wire:
         wire.create(name="a")
-        server.server.agents.ready = False
+        server.server.agents.runtime.ready = False
         for call in (
             lambda: wire.start("a"),
             lambda: wire.act("a", 0),
@@ -147,7 +147,7 @@ def test_a_server_that_is_not_ready_says_so(make_wire: Callable[..., Any], refus
             lambda: next(wire.admin.WatchAgents(admin_pb2.WatchAgentsRequest())),
         ):
             assert refusal(call).code == Code.UNAVAILABLE
-        server.server.agents.ready = True
+        server.server.agents.runtime.ready = True
         assert wire.status("a").agent == "a"
 
 

@@ -53,7 +53,7 @@ class AgentCommands:
 
             return PlanNeeded(record.definition.learner, record.state, finish)
 
-        return self.agents.submit(request.agent, decide)
+        return self.agents.runtime.submit(request.agent, decide)
 
     async def get_action(self, request: control_pb2.GetActionRequest) -> Acted:
         record = self.agents.resident_record(request.agent) or await self.agents.record(request.agent)
@@ -75,7 +75,7 @@ class AgentCommands:
 
             return PlanNeeded(record.definition.learner, record.state, finish)
 
-        await self.agents.submit(request.agent, decide)
+        await self.agents.runtime.submit(request.agent, decide)
         acted = decisions.act(await self.agents.record(request.agent), request)
         if acted is None:
             raise FailedPreconditionError("the episode that was started has ended already; call again", "NO_EPISODE")
@@ -96,7 +96,7 @@ class AgentCommands:
             events, reported = decisions.report(record, episode, step, request.transition, self.agents.now_micros())
             return Decision(events, (record, reported))
 
-        return self.agents.submit(request.agent, decide)
+        return self.agents.runtime.submit(request.agent, decide)
 
     def report_episode(self, request: control_pb2.ReportEpisodeRequest) -> "Future[ReportedEpisode]":
         """A trajectory, and the start of the next episode if requested: both, or neither."""
@@ -124,13 +124,13 @@ class AgentCommands:
 
             return PlanNeeded(record.definition.learner, record.state_after(fresh), finish)
 
-        return self.agents.submit(request.agent, decide)
+        return self.agents.runtime.submit(request.agent, decide)
 
     def end_episode(self, request: control_pb2.EndEpisodeRequest) -> "Future[Episode]":
         def decide(record: AgentRecord) -> Decision[Episode]:
             return Decision(*decisions.end_episode(record, request.episode, request.end, self.agents.now_micros()))
 
-        return self.agents.submit(request.agent, decide)
+        return self.agents.runtime.submit(request.agent, decide)
 
     # --- control plane
 
@@ -148,25 +148,25 @@ class AgentCommands:
             self.agents.registry.check_room()
             return Decision([self._event(agent_created=events_pb2.AgentCreated(spec=checked.message))], (record, False))
 
-        return await self.agents.submit(name, decide, may_create=True)
+        return await self.agents.runtime.submit(name, decide, may_create=True)
 
     async def delete(self, name: str) -> None:
         def decide(_record: AgentRecord) -> Decision[None]:
             return Decision([self._event(agent_deleted=events_pb2.AgentDeleted())], None)
 
-        await self.agents.submit(name, decide)
+        await self.agents.runtime.submit(name, decide)
 
     async def pause(self, name: str, reason: str) -> AgentRecord:
         def decide(record: AgentRecord) -> Decision[AgentRecord]:
             return Decision([] if record.paused else [self._event(agent_paused=events_pb2.AgentPaused(reason=reason))], record)
 
-        return await self.agents.submit(name, decide)
+        return await self.agents.runtime.submit(name, decide)
 
     async def resume(self, name: str) -> AgentRecord:
         def decide(record: AgentRecord) -> Decision[AgentRecord]:
             return Decision([self._event(agent_resumed=events_pb2.AgentResumed())] if record.paused else [], record)
 
-        return await self.agents.submit(name, decide)
+        return await self.agents.runtime.submit(name, decide)
 
     async def import_snapshot(self, name: str, snapshot: events_pb2.Snapshot) -> AgentRecord:
         _check_name(name)
@@ -184,7 +184,7 @@ class AgentCommands:
             self.agents.registry.check_room()
             return Decision([self._event(agent_imported=events_pb2.AgentImported(snapshot=snapshot))], record)
 
-        return await self.agents.submit(name, decide, may_create=True)
+        return await self.agents.runtime.submit(name, decide, may_create=True)
 
     # --- events
 

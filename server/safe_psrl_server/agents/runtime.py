@@ -50,6 +50,7 @@ class Runtime:
         call_seconds: float,
         on_change: Callable[[Agent], None],
     ) -> None:
+        self.ready = False  # calls are refused until the server has started, and again when it stops
         self.failure: StoreFailedError | None = None
         self.failed = asyncio.Event()
         self._store = store
@@ -64,8 +65,10 @@ class Runtime:
     def submit(self, agent: str, decide: Decide[Reply], *, may_create: bool = False) -> "asyncio.Future[Reply]":
         """Enqueue a call; its reply is the future's result. Calls for one agent are decided in the order of submission.
 
-        A call whose caller goes away before it is decided is dropped; afterwards it is carried out.
+        A call whose caller goes away before it is decided is dropped; afterwards it is carried out. Raises
+        `UnavailableError` while the server is starting or stopping.
         """
+        self.check_ready()
         loop = asyncio.get_running_loop()
         call = Call(agent, decide, may_create, loop.create_future())
         if self.failure is not None:
@@ -76,6 +79,10 @@ class Runtime:
         call.future.add_done_callback(lambda _: timer.cancel())
         self._inbox.put(call)
         return call.future
+
+    def check_ready(self) -> None:
+        if not self.ready:
+            raise UnavailableError("the server is starting or stopping; try again", "NOT_READY")
 
     @asynccontextmanager
     async def exclusive(self, agent: str) -> AsyncIterator[None]:

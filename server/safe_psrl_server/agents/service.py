@@ -9,7 +9,6 @@ import structlog
 
 from safe_psrl_server.agents.compaction import Compactor
 from safe_psrl_server.agents.folding import folded
-from safe_psrl_server.agents.inbox import Decide, Reply
 from safe_psrl_server.agents.planner import Planner
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.registry import Agent, Registry, unavailable
@@ -49,7 +48,6 @@ class AgentService:
         self.meter = meter or Meter()
         self.now_micros = now_micros
         self.limits = limits
-        self.ready = False
         self.draining = asyncio.Event()  # ends streams that have no end of their own
         self.recovery_seconds = 0.0
         self._store = store
@@ -66,7 +64,7 @@ class AgentService:
         await self.registry.open()
         self.recovery_seconds = time.monotonic() - began
         self._tasks.append(asyncio.create_task(self.runtime.run()))
-        self.ready = True
+        self.runtime.ready = True
 
     def start_upkeep(self) -> None:
         """Snapshots by age, and loading the agents that no call has used, for listings and metrics."""
@@ -74,7 +72,7 @@ class AgentService:
 
     async def close(self) -> None:
         """Finish the calls under way and take snapshots."""
-        self.ready = False
+        self.runtime.ready = False
         await self.runtime.finish()
         await self.compactor.close()
         for task in self._tasks:
@@ -84,23 +82,19 @@ class AgentService:
 
     # --- reading
 
-    def check_ready(self) -> None:
-        if not self.ready:
-            raise UnavailableError("the server is starting or stopping; try again", "NOT_READY")
-
     def agents(self) -> list[Agent]:
         """The agents in memory that exist, by name. Their records hold durable facts and must not be changed."""
         return self.registry.agents()
 
     def resident_record(self, name: str) -> AgentRecord | None:
         """The record of an agent that is in memory, if it is certain to be up to date."""
-        self.check_ready()
+        self.runtime.check_ready()
         agent = None if self._store.is_shared else self.registry.resident(name)
         return agent.intact if agent is not None and agent.exists else None
 
     async def record(self, name: str) -> AgentRecord:
         """The record of an agent, with everything that was acknowledged before this call, by any replica."""
-        self.check_ready()
+        self.runtime.check_ready()
         try:
             return (await self.registry.get(name)).intact
         except StoreUnavailableError as error:
@@ -114,13 +108,6 @@ class AgentService:
             await self.registry.refresh(after, enough, wanted)
         except StoreUnavailableError as error:
             raise unavailable(error) from error
-
-    # --- writing
-
-    def submit(self, name: str, decide: Decide[Reply], *, may_create: bool = False) -> "asyncio.Future[Reply]":
-        """See `Runtime.submit`."""
-        self.check_ready()
-        return self.runtime.submit(name, decide, may_create=may_create)
 
     async def verify(self, name: str) -> Verification:
         """Fold the stored events of an agent and compare the result with the record in memory. Damage quarantines it."""

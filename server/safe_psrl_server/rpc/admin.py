@@ -58,7 +58,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             raise InvalidArgumentError("page_size", f"must be from 1 to 1000 (is {request.page_size})")
         size = request.page_size or 100
         who = caller().identity
-        self._agents.check_ready()
+        self._agents.runtime.check_ready()
         await self._agents.refresh(request.page_token, size + 1, lambda name: who.may(Role.READ, name))
         rest = [agent for agent in self._agents.agents() if agent.name > request.page_token and who.may(Role.READ, agent.name)]
         response = admin_pb2.ListAgentsResponse(agents=[status_of(agent) for agent in rest[:size]])
@@ -100,7 +100,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         interval = request.interval_seconds or 1.0
         if not 0.1 <= interval <= 60:
             raise InvalidArgumentError("interval_seconds", f"must be from 0.1 to 60 (is {interval})")
-        self._agents.check_ready()
+        self._agents.runtime.check_ready()
         wanted, sent = set(request.agents), dict[str, bytes]()
         first = True
         while not self._agents.draining.is_set():
