@@ -1,4 +1,4 @@
-"""The checker finds nothing in a history that is as it should be, and every single thing that is not."""
+"""The checker finds nothing in a correct history, and every violation in an incorrect one."""
 
 import random
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def entry(number: float, call: str, request: Any, reply: Any, expected: str = "O
 
 
 def honest() -> tuple[Entries, View]:
-    """Two episodes, played by the algorithm itself, and what a service without a fault says then."""
+    """Two episodes played by the algorithm itself, and what a correct service reports then."""
     world, chosen = World(1, learned=False), random.Random(1)
     spec = world.spec(SEED)
     learner = SafePsrl(problem_of(spec.cmdp), seed=SEED)
@@ -100,6 +100,10 @@ def steps(entries: Entries) -> list[Entry]:
     return [entry for entry in entries if entry.call == "Step"]
 
 
+def starts(entries: Entries) -> list[Entry]:
+    return [entry for entry in entries if entry.call == "StartEpisode"]
+
+
 def test_an_honest_history_has_no_findings() -> None:
     verdict = verdict_after(lambda _entries, _view: None)
     assert verdict.findings == []
@@ -111,78 +115,38 @@ def look(number: float, version: int, transitions: int, digest: str = "") -> Ent
     return entry(number, "GetAgent", admin_pb2.GetAgentRequest(agent=AGENT), admin_pb2.GetAgentResponse(status=status))
 
 
-def enter_twice(entries: Entries, _view: View) -> None:
-    entries.append(steps(entries)[0]._replace(begin=50, end=51))
+def give_another_action(entries: Entries, _view: View) -> None:
+    first = steps(entries)[0]
+    question = control_pb2.GetActionRequest(agent=AGENT, episode=1, step=1, state=first.request.transition.next_state)
+    reply = control_pb2.GetActionResponse(episode=1, step=1, action=1 - first.reply.action)
+    entries.append(entry(50, "GetAction", question, reply))
+
+
+def play_another_action_than_the_algorithm(entries: Entries, _view: View) -> None:
+    steps(entries)[0].reply.action = 1 - steps(entries)[0].reply.action
+
+
+def skip_an_episode(entries: Entries, _view: View) -> None:
+    starts(entries)[1].reply.episode = 3
+
+
+def answer_a_start_in_two_ways(entries: Entries, _view: View) -> None:
+    other = control_pb2.StartEpisodeResponse()
+    other.CopyFrom(starts(entries)[0].reply)
+    other.predicted_reward += 1
+    entries.append(starts(entries)[0]._replace(reply=other))
+
+
+def change_a_dual_variable(entries: Entries, _view: View) -> None:
+    starts(entries)[0].reply.dual_variables[0] += 0.5
 
 
 def call_a_first_report_a_repetition(entries: Entries, _view: View) -> None:
     steps(entries)[3].reply.duplicate = True
 
 
-def lose_a_transition(_entries: Entries, view: View) -> None:
-    view.counts[tuple(np.argwhere(view.counts)[0])] -= 1
-
-
-def learn_a_transition_twice(_entries: Entries, view: View) -> None:
-    view.counts[tuple(np.argwhere(view.counts)[0])] += 1
-
-
-def give_another_action(entries: Entries, _view: View) -> None:
-    first = steps(entries)[0]
-    question = control_pb2.GetActionRequest(agent=AGENT, episode=1, step=1, state=first.request.transition.next_state)
-    entries.append(
-        entry(50, "GetAction", question, control_pb2.GetActionResponse(episode=1, step=1, action=1 - first.reply.action))
-    )
-
-
-def play_otherwise_than_the_algorithm(entries: Entries, _view: View) -> None:
-    steps(entries)[0].reply.action = 1 - steps(entries)[0].reply.action
-
-
-def leave_a_gap(entries: Entries, _view: View) -> None:
-    entries.remove(steps(entries)[2])
-
-
-def skip_an_episode(entries: Entries, _view: View) -> None:
-    for found in entries:
-        if found.call == "StartEpisode" and found.reply.episode == 2:
-            found.reply.episode = 3
-
-
-def answer_a_start_in_two_ways(entries: Entries, _view: View) -> None:
-    start = next(found for found in entries if found.call == "StartEpisode")
-    other = control_pb2.StartEpisodeResponse()
-    other.CopyFrom(start.reply)
-    other.predicted_reward += 1
-    entries.append(start._replace(reply=other))
-
-
-def go_back(entries: Entries, _view: View) -> None:
-    entries.extend([look(50, 20, 16), look(51, 19, 16)])
-
-
-def show_two_states_for_a_version(entries: Entries, _view: View) -> None:
-    entries.extend([look(50, 20, 16, "one"), look(51, 20, 16, "two")])
-
-
-def forget_for_a_while(entries: Entries, _view: View) -> None:
-    entries.append(look(50, 20, 15))
-
-
-def show_what_nobody_sent(entries: Entries, _view: View) -> None:
-    entries.append(look(0.6, 20, 1))
-
-
-def refuse_what_is_right(entries: Entries, _view: View) -> None:
-    entries.append(steps(entries)[0]._replace(outcome=ERROR, code="NOT_FOUND", reply=None))
-
-
-def accept_a_mistake(entries: Entries, _view: View) -> None:
-    entries.append(steps(entries)[0]._replace(expected="ALREADY_EXISTS"))
-
-
-def move_the_dual_variable(entries: Entries, _view: View) -> None:
-    next(found for found in entries if found.call == "StartEpisode").reply.dual_variables[0] += 0.5
+def count(view: View, more: int) -> None:
+    view.counts[tuple(np.argwhere(view.counts)[0])] += more
 
 
 def miscount_in_the_status(_entries: Entries, view: View) -> None:
@@ -193,41 +157,43 @@ def miscount_in_a_gauge(_entries: Entries, view: View) -> None:
     view.gauges["observed_transitions", AGENT, ""] += 1  # type: ignore[index]  # a dictionary here
 
 
-def serve_other_than_is_stored(_entries: Entries, view: View) -> None:
-    view.verified.state_digest = "e"
-
-
 @pytest.mark.parametrize(
     ("doctor", "finding"),
     [
-        (enter_twice, "was entered 2 times"),
+        (lambda entries, _: entries.append(steps(entries)[0]._replace(begin=50, end=51)), "was entered 2 times"),
         (call_a_first_report_a_repetition, "never sent before"),
-        (lose_a_transition, "the posterior has 15"),
-        (learn_a_transition_twice, "the posterior has 17"),
+        (lambda _, view: count(view, -1), "the posterior has 15"),
+        (lambda _, view: count(view, 1), "the posterior has 17"),
         (give_another_action, "the action was"),
-        (play_otherwise_than_the_algorithm, "other actions than without interruption"),
-        (leave_a_gap, "the steps of episode 1 are"),
+        (play_another_action_than_the_algorithm, "other actions than without interruption"),
+        (lambda entries, _: entries.remove(steps(entries)[2]), "the steps of episode 1 are"),
         (skip_an_episode, "the episodes are [1, 3]"),
         (answer_a_start_in_two_ways, "answered in two ways"),
-        (go_back, "version 19 was seen after 20"),
-        (show_two_states_for_a_version, "with two states"),
-        (forget_for_a_while, "15 transitions were seen when from 16 to 16"),
-        (show_what_nobody_sent, "1 transitions were seen when from 0 to 0"),
-        (refuse_what_is_right, "refused with NOT_FOUND"),
-        (accept_a_mistake, "should have been ALREADY_EXISTS"),
-        (move_the_dual_variable, "another dual variable"),
+        (lambda entries, _: entries.extend([look(50, 20, 16), look(51, 19, 16)]), "version 19 was seen after 20"),
+        (lambda entries, _: entries.extend([look(50, 20, 16, "one"), look(51, 20, 16, "two")]), "with two states"),
+        (lambda entries, _: entries.append(look(50, 20, 15)), "15 transitions were seen when from 16 to 16"),
+        (lambda entries, _: entries.append(look(0.6, 20, 1)), "1 transitions were seen when from 0 to 0"),
+        (
+            lambda entries, _: entries.append(steps(entries)[0]._replace(outcome=ERROR, code="NOT_FOUND", reply=None)),
+            "refused with NOT_FOUND",
+        ),
+        (
+            lambda entries, _: entries.append(steps(entries)[0]._replace(expected="ALREADY_EXISTS")),
+            "should have been ALREADY_EXISTS",
+        ),
+        (change_a_dual_variable, "another dual variable"),
         (miscount_in_the_status, "constraint_regret of cost-0"),
         (miscount_in_a_gauge, "the gauge observed_transitions"),
-        (serve_other_than_is_stored, "what is stored is not what is served"),
+        (lambda _, view: setattr(view.verified, "state_digest", "e"), "what is stored is not what is served"),
     ],
 )
-def test_whatever_is_wrong_is_found(doctor: Doctored, finding: str) -> None:
+def test_every_violation_is_found(doctor: Doctored, finding: str) -> None:
     assert any(finding in found for found in verdict_after(doctor).findings), verdict_after(doctor).findings
 
 
 def test_losses_and_repetitions_are_counted() -> None:
-    assert verdict_after(lose_a_transition).lost == 1
-    assert verdict_after(learn_a_transition_twice).duplicated == 1
+    assert verdict_after(lambda _, view: count(view, -1)).lost == 1
+    assert verdict_after(lambda _, view: count(view, 1)).duplicated == 1
 
 
 def test_an_agent_that_is_gone_is_found() -> None:
