@@ -42,7 +42,7 @@ def test_commands_and_their_options_exist(page: Path) -> None:
     assert found == {}
 
 
-def test_commands_were_found_and_wrong_ones_are_noticed() -> None:
+def test_commands_were_found_and_wrong_ones_are_detected() -> None:
     assert sum(len(shown(page)) for page in pages()) >= 60
     assert unknown_parts("safe-psrl agent create x --preset inventory") == []
     assert unknown_parts("safe-psrl agent crate x") == ["crate"]

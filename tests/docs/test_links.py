@@ -18,7 +18,7 @@ def test_links_were_found() -> None:
     assert sum(len(links(page)) for page in pages()) >= 80
 
 
-def test_a_broken_link_is_noticed(tmp_path: Path) -> None:
+def test_a_broken_link_is_detected(tmp_path: Path) -> None:
     page = ROOT / "docs" / "README.md"
     assert problem_with(Link(page, "nothing.md")) == "docs/README.md: there is no nothing.md"
     assert problem_with(Link(page, "protocol.md#nowhere")) == "docs/README.md: protocol.md has no heading #nowhere"

@@ -21,7 +21,7 @@ class Duplicator(grpc.GenericRpcHandler):
 
     def __init__(self, target: str, chosen: random.Random) -> None:
         self.repeat = 0.0  # sent twice, at the same time or one after the other; the client gets either reply
-        self.late = 0.0  # sent again up to two seconds later, when nobody asks any more
+        self.late = 0.0  # sent again up to two seconds later, when the call is over
         self.hold = 0.0  # most seconds that a reply is held back
         self.repeated = 0
         self._chosen = chosen

@@ -1,4 +1,4 @@
-"""What must be known of an agent, by what its clients sent and were told: a fold of the acknowledged calls in plain Python."""
+"""The expected state of an agent: a fold of the acknowledged calls in plain Python."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Attempts:
     end: float = float("inf")  # of the first that was acknowledged
     fresh: int = 0  # acknowledged as new
     repeated: int = 0  # acknowledged as known already
-    unknown: int = 0  # began before the first acknowledgement, and nobody knows what came of them
+    unknown: int = 0  # began before the first acknowledgement, with an unknown outcome
 
 
 @dataclass
@@ -120,7 +120,7 @@ def _enter_step(agent: Expected, entry: Entry) -> None:
     if (reply.episode, reply.step) != key:
         agent.findings.append(f"step {key} was entered as {(reply.episode, reply.step)}")
     if reply.episode_done != (request.step == agent.spec.cmdp.horizon - 1) and request.episode not in agent.ended:
-        agent.findings.append(f"after step {key} the episode was said to be {'over' if reply.episode_done else 'open'}")
+        agent.findings.append(f"after step {key} the episode was reported as {'over' if reply.episode_done else 'open'}")
     if entry.call == "Step" and reply.HasField("action"):
         _enter_action(agent, request.episode, request.step + 1, request.transition.next_state, reply.action)
 

@@ -1,6 +1,6 @@
 """Every call that clients made, with when it began and ended and what came of it: JSON lines, one for each attempt.
 
-`ok`: acknowledged. `error`: refused, so nothing has happened. `unknown`: nobody can say; the call was made again.
+`ok`: acknowledged. `error`: refused, so nothing has happened. `unknown`: perhaps carried out; the call was repeated.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Clients that play, each with an agent and a seed of its own, and write down every attempt.
+"""Clients that play, each with its own agent and seed, and record every attempt.
 
 A call whose outcome is unknown is made again with the same keys, until it is acknowledged. Beside that they repeat calls
 that were acknowledged, and make mistakes on purpose: other values under the same key, and steps that come too early.
@@ -23,7 +23,7 @@ STUCK_SECONDS: Final = 300.0  # a call that was not acknowledged for so long wil
 RETRY_SECONDS: Final = 0.05  # until an unknown call is made again
 PAUSE_SECONDS: Final = 0.002  # between calls: the faults matter here, not the rate
 OWN_CONNECTION: Final = (*CHANNEL, ("grpc.use_local_subchannel_pool", 1))
-# After these nobody knows whether the call was carried out, or it was not and may be later.
+# After these it is unknown whether the call was, or will be, carried out.
 UNCERTAIN: Final = frozenset(
     {"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "RESOURCE_EXHAUSTED"},
 )
@@ -122,7 +122,7 @@ class Step(NamedTuple):
 
 
 class Client(threading.Thread):
-    """A thread that plays episode after episode by `play_episode` until it is told to stop."""
+    """A thread that plays episode after episode by `play_episode` until it is stopped."""
 
     def __init__(self, traffic: Traffic, agent: str, seed: int, *, learned: bool) -> None:
         super().__init__(name=agent, daemon=True)
@@ -142,7 +142,7 @@ class Client(threading.Thread):
             while not self.traffic.stopping.is_set():
                 self.play_episode()
                 self.episodes += 1
-        except BaseException as error:  # noqa: BLE001  # raised by whoever waits
+        except BaseException as error:  # noqa: BLE001  # raised by the thread that waits
             self.traffic.failed(error)
         finally:
             for channel in self._channels:
@@ -368,7 +368,7 @@ class Observer(Client):
                 for agent in self._agents:
                     self.attempt("GetAgent", admin_pb2.GetAgentRequest(agent=agent))
                 self.traffic.stopping.wait(0.05)
-        except BaseException as error:  # noqa: BLE001  # raised by whoever waits
+        except BaseException as error:  # noqa: BLE001  # raised by the thread that waits
             self.traffic.failed(error)
         finally:
             for channel in self._channels:

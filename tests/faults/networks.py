@@ -27,7 +27,7 @@ class Proxied(Fault):
 
 
 class Delays(Proxied):
-    """Every piece waits, for about as long as clients do: replies come when nobody waits for them any more."""
+    """Every piece waits, for about as long as clients do: replies come after the deadline."""
 
     title = "delays of 0.05 to 0.4 s each way, deadlines of 0.4 s"
     patience = 0.4

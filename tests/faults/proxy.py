@@ -10,11 +10,11 @@ CHUNK = 65_536
 
 
 class TcpProxy:
-    """Passes bytes on until it is told otherwise; the attributes may be changed at any time."""
+    """Forwards bytes; the attributes that disturb it may be changed at any time."""
 
     def __init__(self, target: str) -> None:
         self.delay = 0.0  # seconds that each piece waits, either way
-        self.swallow = False  # nothing gets through, and nobody is told
+        self.swallow = False  # nothing gets through, and no error is reported
         self.cuts = 0  # connections that were cut
         self._left: int | None = None  # bytes until a cut
         self._host, _, port = target.rpartition(":")

@@ -1,4 +1,4 @@
-"""The algorithm alone, told what was acknowledged: it must decide what the service decided."""
+"""The algorithm on its own, fed with what was acknowledged: it must decide what the service decided."""
 
 from collections.abc import Iterator
 from typing import Any

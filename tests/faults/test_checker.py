@@ -202,7 +202,7 @@ def test_an_agent_that_is_gone_is_found() -> None:
 
 
 def test_a_call_that_was_made_again_may_be_a_repetition() -> None:
-    """If nobody knows what came of the first attempt."""
+    """If the outcome of the first attempt is unknown."""
     entries, view = honest()
     again = steps(entries)[3]
     again.reply.duplicate = True

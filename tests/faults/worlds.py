@@ -1,4 +1,4 @@
-"""Small problems whose kernels the clients know, as they play them: the service is told everything but the kernel."""
+"""Small problems that the clients simulate: the service knows everything but the kernel."""
 
 import random
 from typing import NamedTuple

@@ -63,7 +63,7 @@ class Report:
             f"kinds: {counted(self.kinds)}",
             f"methods: {counted(self.methods)}",
             f"answers: {counted(self.codes)}",
-            f"slowest: {self.slowest[0]:.2f} s ({self.slowest[1]}); longest that nobody was served: {self.lag:.2f} s",
+            f"slowest: {self.slowest[0]:.2f} s ({self.slowest[1]}); longest time without service: {self.lag:.2f} s",
             f"findings: {len(self.findings)}",
         ]
 
@@ -97,7 +97,7 @@ class Campaign:
             if strangers and not self.report.findings:
                 self._found(f"there are agents that were never made: {sorted(strangers)[:3]}", [])
             if self.report.lag > LAG_SECONDS:
-                self._found(f"nobody was served for {self.report.lag:.1f} s", [])
+                self._found(f"no call was served for {self.report.lag:.1f} s", [])
         if not self.report.findings:  # otherwise they are what came of those
             self.report.findings += self._noted
         self.report.seconds = time.monotonic() - began
@@ -140,7 +140,7 @@ class Campaign:
         self.report.findings.append(Finding(text, inputs))
 
     def _note_failure(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self._note(f"the loop met: {context.get('message')} {context.get('exception')!r}")
+        self._note(f"the event loop reported: {context.get('message')} {context.get('exception')!r}")
 
     def _note_log(self, line: str) -> None:
         self._note(f"logged: {line[:400]}")
@@ -157,7 +157,7 @@ class Campaign:
 
 
 class _Complaints(logging.Handler):
-    """Errors that a library writes to the log: something was raised that nobody expected."""
+    """Errors that a library writes to the log: an unexpected exception."""
 
     def __init__(self, note: Any) -> None:
         super().__init__(logging.ERROR)

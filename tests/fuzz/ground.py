@@ -1,4 +1,4 @@
-"""The server under fire, in this process so that every agent can be compared after every input, behind its real doors."""
+"""The server under test, in this process, so that every agent can be compared after every input sent to its real interfaces."""
 
 import asyncio
 import contextlib
@@ -56,7 +56,7 @@ class Answer(NamedTuple):
 
 
 class Ground:
-    """A running server with `lanes` agents to aim at, as many guests' names, and agents that nobody speaks of."""
+    """A running server with `lanes` agents as targets, as many names for new agents, and agents that no input names."""
 
     def __init__(self, lanes: int, directory: Path) -> None:
         self.lanes = [f"lane-{_spread(number)}" for number in range(lanes)]

@@ -1,4 +1,4 @@
-"""Bytes that are nearly a message: flipped, cut, repeated, with fields that nobody knows and lengths that are not true."""
+"""Bytes that are nearly a message: flipped, cut, repeated, with unknown fields and wrong lengths."""
 
 import random
 from collections.abc import Callable, Sequence

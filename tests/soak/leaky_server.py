@@ -1,4 +1,4 @@
-"""The service with two leaks, for the test that must notice them: it keeps every report with what belongs to it for ever, and
+"""The service with two leaks, for the test that must detect them: it keeps every report for ever, and
 leaves a file open after each start of an episode. Called like `safe-psrl`."""
 
 import os

@@ -1,4 +1,4 @@
-"""Everything that clients and operators do to a server, all the time and at a bounded rate, with books of what it said."""
+"""Everything that clients and operators do to a server at a bounded rate, with a ledger of what it acknowledged."""
 
 import random
 import shutil
@@ -18,10 +18,10 @@ from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.store.backup import copy_directory
 from tests.soak.sampling import Latencies
 from tests.system.players import (
-    BookkeepingAgent,
+    LedgerAgent,
     Player,
     TwoCallPlayer,
-    check_books,
+    check_ledger,
     check_player,
     learned_signals,
     streaming_buffer,
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Pace:
-    """Lets whoever waits go on `rate` times a second, and no faster after a pause."""
+    """Lets a thread go on `rate` times a second, and no faster after a pause."""
 
     def __init__(self, rate: float, stopping: threading.Event) -> None:
         self._interval = 1 / rate
@@ -163,14 +163,14 @@ class Load:
             patiently(lambda: client.create_agent(mode, "streaming-buffer", seed=self._seed))
             agent = closing.enter_context(RemoteAgent(client, mode, mode))
             environment = streaming_buffer()
-            books = BookkeepingAgent(TimedAgent(agent, self._latencies, self._pace(self._steps / 4)), environment.spec)
+            ledger = LedgerAgent(TimedAgent(agent, self._latencies, self._pace(self._steps / 4)), environment.spec)
             episodes = 0
             while not self._stopping.is_set():
-                play_episode(environment, books)
+                play_episode(environment, ledger)
                 episodes += 1
                 self.episodes += 1
             oracle = uninterrupted(streaming_buffer, self._seed, episodes)
-            self._checks.append(lambda: check_books(self._server, mode, books.books, oracle))
+            self._checks.append(lambda: check_ledger(self._server, mode, ledger.ledger, oracle))
 
     # --- operators
 

@@ -41,7 +41,7 @@ NewServer = Callable[..., ServerProcess]
 
 @dataclass(frozen=True)
 class Plan:
-    """How long, how hard, how cruel."""
+    """Duration, load and kills."""
 
     minutes: float
     steps: float = 100.0  # a second at each server
@@ -78,7 +78,7 @@ class Side:
 
 
 def run(new_server: NewServer, plan: Plan, scratch: Path, on_minute: Callable[[str], None] = lambda _: None) -> list[Side]:
-    """Soak both servers, and check their books. Raises whatever a client met that it should not."""
+    """Soak both servers and check their ledgers. Raises the first failure of a client."""
     began = time.monotonic()
     sides = [_side(name, new_server(metrics=True, settings=SETTINGS), plan, scratch, began) for name in ("steady", "killed")]
     for side in sides:

@@ -44,7 +44,7 @@ def test_a_process_that_begins_anew_is_compared_with_itself_only() -> None:
 
 
 class Samples:
-    """What a sampler has seen in an hour of a server that grows as told."""
+    """What a sampler has seen in an hour of a server that grows by `growth`."""
 
     def __init__(self, **growth: float) -> None:
         levels = {"memory": 260.0, "descriptors": 29.0, "threads": 14.0, "p50": 2.4, "p99": 10.0, "database": 1.0, "log": 4.1}

@@ -34,7 +34,7 @@ def test_a_short_soak_is_flat_and_exact(new_server: NewServer, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_server_that_leaks_is_noticed(new_server: NewServer, tmp_path: Path) -> None:
+def test_a_leaking_server_is_detected(new_server: NewServer, tmp_path: Path) -> None:
     def new_leaky_server(**settings: Any) -> ServerProcess:
         return new_server(command=LEAKY, **settings)
 

@@ -1,4 +1,4 @@
-"""A proxy that carries any gRPC method as bytes, and proxies that do so carelessly: what the conformance kit must notice."""
+"""A proxy that carries any gRPC method as bytes, and faulty ones that the conformance kit must detect."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Clients that keep books: what they played, and what an uninterrupted run of the library would have played."""
+"""Clients that keep a ledger: what they played, and what an uninterrupted run of the library would have played."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,8 +34,8 @@ class AcknowledgedLossError(AssertionError):
 
 
 @dataclass
-class Books:
-    """What was played and learned, counted by whoever played."""
+class Ledger:
+    """What was played and learned, counted by the client."""
 
     counts: NDArray[np.int64]  # [L, S, A, S], acknowledged transitions
     actions: list[int] = field(default_factory=list)  # every action that was played
@@ -47,8 +47,8 @@ class Books:
         self.counts[step % len(self.counts), state, action, next_state] += 1
 
 
-def empty_books(spec: CmdpSpec) -> Books:
-    return Books(np.zeros(spec.dirichlet_prior.shape, np.int64))
+def empty_ledger(spec: CmdpSpec) -> Ledger:
+    return Ledger(np.zeros(spec.dirichlet_prior.shape, np.int64))
 
 
 class Player:
@@ -69,29 +69,29 @@ class Player:
         self._environment = new_environment()
         self._spec = self._environment.spec
         self._acknowledged = acknowledged
-        self.books = empty_books(self._spec)
+        self.ledger = empty_ledger(self._spec)
 
     def create(self) -> None:
         definition = model_pb2.AgentSpec(cmdp=cmdp_to_message(self._spec), seed=self.seed)
         self.call(self.server.admin.CreateAgent, admin_pb2.CreateAgentRequest(agent=self.agent, spec=definition))
 
     def play_episode(self) -> None:
-        state, number, books = self._environment.reset(), len(self.books.rewards) + 1, self.books
+        state, number, ledger = self._environment.reset(), len(self.ledger.rewards) + 1, self.ledger
         request = control_pb2.StartEpisodeRequest(agent=self.agent, request_id=f"{self.agent}-{number}", state=state)
         started = self.call(self.server.control.StartEpisode, request)
         self.check(started.episode == number, f"episode {number} was begun as {started.episode}")
-        books.dual_variables.append(list(started.dual_variables))
+        ledger.dual_variables.append(list(started.dual_variables))
         action, reward = started.action, 0.0
         for step in range(self._spec.horizon):
-            books.actions.append(action)
+            ledger.actions.append(action)
             seen = self._environment.step(action)
             transition = control_pb2.Transition(
                 state=state, action=action, next_state=seen.next_state, reward=seen.reward, costs=seen.costs
             )
             next_action = self.report(number, step, transition)
-            books.enter(step, state, action, seen.next_state)
+            ledger.enter(step, state, action, seen.next_state)
             state, action, reward = seen.next_state, next_action, reward + seen.reward
-        books.rewards.append(reward)
+        ledger.rewards.append(reward)
 
     def report(self, episode: int, step: int, transition: control_pb2.Transition) -> int:
         """Report a step and return the next action, if there is one."""
@@ -103,7 +103,7 @@ class Player:
     def note(self, reply: Any, episode: int, step: int) -> None:
         self.check((reply.episode, reply.step) == (episode, step), "a step was entered elsewhere")
         self.check(reply.episode_done == (step == self._spec.horizon - 1), "an episode ended at the wrong step")
-        self.books.repeats += reply.duplicate
+        self.ledger.repeats += reply.duplicate
 
     def call(self, method: Callable[..., Any], request: Any) -> Any:
         try:
@@ -134,11 +134,11 @@ class TwoCallPlayer(Player):
         return action
 
 
-class BookkeepingAgent:
-    """An agent of the client library, with books of what it was asked and told."""
+class LedgerAgent:
+    """An agent of the client library, with a ledger of its calls."""
 
     def __init__(self, agent: Any, spec: CmdpSpec) -> None:
-        self.books = empty_books(spec)
+        self.ledger = empty_ledger(spec)
         self._agent = agent
         self._step = 0
 
@@ -156,7 +156,7 @@ class BookkeepingAgent:
         terminal: bool = False,
     ) -> int | None:
         next_action = self._agent.step(state, action, next_state, reward, costs, terminal)
-        self.books.enter(self._step, state, action, next_state)
+        self.ledger.enter(self._step, state, action, next_state)
         self._step += 1
         return None if next_action is None else self._played(next_action)
 
@@ -167,46 +167,46 @@ class BookkeepingAgent:
         self._agent.abandon()
 
     def _played(self, action: int) -> int:
-        self.books.actions.append(action)
+        self.ledger.actions.append(action)
         return action
 
 
-def uninterrupted(new_environment: NewEnvironment, seed: int, episodes: int) -> Books:
-    """The books of the library alone, with the same seeds."""
+def uninterrupted(new_environment: NewEnvironment, seed: int, episodes: int) -> Ledger:
+    """The ledger of the library on its own, with the same seeds."""
     environment = new_environment()
-    books, learner = empty_books(environment.spec), SafePsrl(environment.spec, seed=seed)
+    ledger, learner = empty_ledger(environment.spec), SafePsrl(environment.spec, seed=seed)
     memory = learner.initial_state()
     for _ in range(episodes):
         state, reward = environment.reset(), 0.0
         memory, plan = learner.start_episode(memory)
-        books.dual_variables.append(plan.next_dual_variables.tolist())
+        ledger.dual_variables.append(plan.next_dual_variables.tolist())
         for step in range(environment.spec.horizon):
             action = act(plan, step, state)
-            books.actions.append(action)
+            ledger.actions.append(action)
             seen = environment.step(action)
             memory = learner.observe(memory, Transition(step, state, action, seen.next_state, seen.reward, seen.costs))
             state, reward = seen.next_state, reward + seen.reward
-        books.rewards.append(reward)
-    books.counts += settle(environment.spec, memory).transition_counts
-    return books
+        ledger.rewards.append(reward)
+    ledger.counts += settle(environment.spec, memory).transition_counts
+    return ledger
 
 
-def check_books(server: ServerProcess, agent: str, books: Books, oracle: Books) -> None:
+def check_ledger(server: ServerProcess, agent: str, ledger: Ledger, oracle: Ledger) -> None:
     """Raise `AcknowledgedLossError` unless each acknowledged step is known once and all went as in an uninterrupted run."""
     status = insist(server.admin.GetAgent, admin_pb2.GetAgentRequest(agent=agent)).status
     posterior = insist(server.admin.GetPosterior, admin_pb2.GetPosteriorRequest(agent=agent))
     stored = insist(server.admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent=agent))
     duals = [constraint.dual_variable for constraint in status.constraints]
     findings = {
-        "the posterior is what was acknowledged": np.array_equal(unpack(posterior.transition_counts), books.counts),
-        "the number of transitions is right": status.transitions == books.counts.sum(),
+        "the posterior is what was acknowledged": np.array_equal(unpack(posterior.transition_counts), ledger.counts),
+        "the number of transitions is right": status.transitions == ledger.counts.sum(),
         "the number of episodes is right": status.completed_episodes == status.episode == len(oracle.rewards),
         "the sum of rewards is right": status.cumulative_reward == pytest.approx(sum(oracle.rewards)),
         "the store gives what is served": stored.ok and stored.state_digest == status.state_digest,
-        "the counts are an uninterrupted run's": np.array_equal(books.counts, oracle.counts),
-        "the actions are an uninterrupted run's": books.actions == oracle.actions,
+        "the counts are an uninterrupted run's": np.array_equal(ledger.counts, oracle.counts),
+        "the actions are an uninterrupted run's": ledger.actions == oracle.actions,
         "the dual variables are an uninterrupted run's": duals == oracle.dual_variables[-1],
-        "so they were all the time": books.dual_variables in ([], oracle.dual_variables),
+        "so they were all the time": ledger.dual_variables in ([], oracle.dual_variables),
     }
     wrong = [finding for finding, holds in findings.items() if not holds]
     if wrong:
@@ -214,8 +214,8 @@ def check_books(server: ServerProcess, agent: str, books: Books, oracle: Books) 
 
 
 def check_player(player: Player) -> None:
-    oracle = uninterrupted(player.new_environment, player.seed, len(player.books.rewards))
-    check_books(player.server, player.agent, player.books, oracle)
+    oracle = uninterrupted(player.new_environment, player.seed, len(player.ledger.rewards))
+    check_ledger(player.server, player.agent, player.ledger, oracle)
 
 
 def streaming_buffer() -> TabularEnvironment:

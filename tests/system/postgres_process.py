@@ -1,4 +1,4 @@
-"""A real PostgreSQL that pip brought, in a directory and a process of its own."""
+"""A real PostgreSQL, installed by pip, in its own directory and process."""
 
 import contextlib
 import os
@@ -78,7 +78,7 @@ class PostgresProcess:
             self._process = None
 
     def new_database(self) -> str:
-        """The address of an empty one: a schema of its own, which is made much faster."""
+        """The address of an empty schema, which is faster to make than a database."""
         name = f"test_{next(self._numbers)}"
         with psycopg.connect(self.address, autocommit=True) as connection:
             connection.execute(f"CREATE SCHEMA {name}")  # type: ignore[call-overload]  # no input
@@ -113,7 +113,7 @@ class PostgresProcess:
 
 
 def _is_open_to_all(path: Path) -> bool:
-    """Whether a stranger gets there: a checkout may be in a directory of its owner's alone."""
+    """Whether any user can reach it: a checkout may be in a private directory."""
     return all(parent.stat().st_mode & stat.S_IXOTH for parent in (path, *path.parents))
 
 

@@ -11,7 +11,7 @@ from tests.system.server_process import ServerProcess
 
 @pytest.fixture
 def new_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
-    """`new_server(**settings)`: a server with a directory of its own, not started yet. What still runs at the end is killed."""
+    """`new_server(**settings)`: a server with its own directory, not started yet. What still runs at the end is killed."""
     made: list[ServerProcess] = []
 
     def make(**settings: Any) -> ServerProcess:

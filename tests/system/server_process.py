@@ -123,13 +123,13 @@ class ServerProcess:
         return self._root / f"log-{self.starts}"
 
     def health_of(self, service: str) -> int | None:
-        """What its health service says; None if nobody answers."""
+        """The status of its health service; None if it does not respond."""
         with contextlib.suppress(grpc.RpcError):
             return self.health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10).status
         return None
 
     def http(self, path: str) -> tuple[int, str]:
-        """Status and body of a page of its metrics address; 0 if nobody answers."""
+        """Status and body of a page of its metrics address; 0 if it does not respond."""
         try:
             with urllib.request.urlopen(f"http://{self.metrics}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()

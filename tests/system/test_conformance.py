@@ -1,4 +1,4 @@
-"""The conformance kit passes where the protocol is kept, and notices where it is not."""
+"""The conformance kit passes a correct server and fails an incorrect one."""
 
 import json
 import signal
@@ -73,7 +73,7 @@ def test_an_honest_proxy_passes(server: EmbeddedServer) -> None:
         ("LosesReplies", {"streams.order-and-tags", "streams.batch-in-order", "streams.whole-episodes"}),
     ],
 )
-def test_a_careless_proxy_is_noticed(server: EmbeddedServer, kind: str, noticed: set[str]) -> None:
+def test_a_faulty_proxy_fails(server: EmbeddedServer, kind: str, noticed: set[str]) -> None:
     chapters = {name.partition(".")[0] for name in noticed}
     with getattr(careless_proxy, kind)(server.target) as proxy:
         found = failures(proxy.target, *chapters, timeout=2.0)
@@ -121,7 +121,7 @@ HONEST_REPORT = commands.AgentCommands.report_episode
         ("agents.record.AgentRecord.state_after", lambda record, _trajectory: record.state, "episodes.report-and-begin"),
     ],
 )
-def test_a_careless_server_is_noticed(
+def test_a_faulty_server_fails(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, where: str, instead: object, noticed: str
 ) -> None:
     monkeypatch.setattr(f"safe_psrl_server.{where}", instead)

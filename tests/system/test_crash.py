@@ -12,9 +12,9 @@ import pytest
 from safe_psrl_client import Client, RemoteAgent
 from safe_psrl_client.play import play_episode
 from tests.system.players import (
-    BookkeepingAgent,
+    LedgerAgent,
     Player,
-    check_books,
+    check_ledger,
     check_player,
     large_policy,
     streaming_buffer,
@@ -30,7 +30,7 @@ NewServer = Callable[..., ServerProcess]
 
 
 class Progress:
-    """The acknowledged calls of all players, counted for whoever waits for them."""
+    """The acknowledged calls of all players, counted for threads that wait for them."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -111,8 +111,8 @@ def test_an_agent_whose_policies_are_stored_apart_goes_on_too(new_server: NewSer
     with sqlite3.connect(server.data / "safe-psrl.db") as db:
         stored = [episode for (episode,) in db.execute("SELECT episode FROM policies ORDER BY episode")]
     db.close()
-    assert len(player.books.rewards) > 1
-    assert stored == [len(player.books.rewards) - 1, len(player.books.rewards)]
+    assert len(player.ledger.rewards) > 1
+    assert stored == [len(player.ledger.rewards) - 1, len(player.ledger.rewards)]
     server.start()
     check_player(player)
 
@@ -120,7 +120,7 @@ def test_an_agent_whose_policies_are_stored_apart_goes_on_too(new_server: NewSer
 def test_the_client_library_goes_on_in_each_of_its_modes(new_server: NewServer) -> None:
     server, progress = new_server(settings=SNAPSHOTS), Progress()
     server.start()
-    agents: dict[str, BookkeepingAgent] = {}
+    agents: dict[str, LedgerAgent] = {}
     episodes: dict[str, list[float]] = {}
     with Client(server.target, patience=300) as client, ExitStack() as open_agents:
 
@@ -128,7 +128,7 @@ def test_the_client_library_goes_on_in_each_of_its_modes(new_server: NewServer) 
             client.create_agent(mode, "streaming-buffer", seed=len(mode))
             environment = streaming_buffer()
             agent = open_agents.enter_context(RemoteAgent(client, mode, mode))
-            agents[mode], episodes[mode] = BookkeepingAgent(agent, environment.spec), []
+            agents[mode], episodes[mode] = LedgerAgent(agent, environment.spec), []
 
             def play_one() -> None:
                 episodes[mode].append(play_episode(environment, agents[mode]).reward)
@@ -138,4 +138,4 @@ def test_the_client_library_goes_on_in_each_of_its_modes(new_server: NewServer) 
 
         play_under_fire(server, [playing(mode) for mode in ("step", "stream", "local")], progress)
         for mode, agent in agents.items():
-            check_books(server, mode, agent.books, uninterrupted(streaming_buffer, len(mode), len(episodes[mode])))
+            check_ledger(server, mode, agent.ledger, uninterrupted(streaming_buffer, len(mode), len(episodes[mode])))

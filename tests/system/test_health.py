@@ -66,7 +66,7 @@ def test_metrics_are_read_from_durable_state(new_server: NewServer) -> None:
     (constraint,) = status.constraints
     labels = f'{{agent="buffer",constraint="{constraint.name}"}}'
     assert metrics['safe_psrl_episode_index{agent="buffer"}'] == 3
-    assert metrics[f"safe_psrl_dual_variable{labels}"] == player.books.dual_variables[-1][0]
+    assert metrics[f"safe_psrl_dual_variable{labels}"] == player.ledger.dual_variables[-1][0]
     assert metrics[f"safe_psrl_episode_cost{labels}"] == constraint.last_cost
     assert metrics[f"safe_psrl_cost_budget{labels}"] == constraint.cost_budget
     assert metrics["safe_psrl_quarantined_agents"] == 0

@@ -26,7 +26,7 @@ def latencies_while(server: ServerProcess, going_on: Callable[[], bool], least: 
     return taken
 
 
-def test_a_long_plan_delays_nobody_else(new_server: Callable[..., ServerProcess]) -> None:
+def test_a_long_plan_delays_no_other_agent(new_server: Callable[..., ServerProcess]) -> None:
     """Be it long because of its tables, or because it draws many kernels."""
     server = new_server()
     server.start()

@@ -1,4 +1,4 @@
-"""`simulate lte-cell` in short, where ns-3 is installed: `make lte` installs it. The long run is told of in docs/testbed.md."""
+"""`simulate lte-cell` in short, where ns-3 is installed (`make lte`). The long run is described in docs/testbed.md."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Three replicas on one database behind a front: killed, stopped and continued, the database restarted, and nobody notices.
+"""Three replicas on one database behind a front: killed, stopped and continued, the database restarted, without loss.
 
 SAFE_PSRL_FAULT_ROUNDS sets the number of faults; the suite has a few.
 """
@@ -85,12 +85,12 @@ class Witness:
 
     def wait_for_all(self, players: list[Player], calls: int) -> None:
         """Until each player had so many more calls acknowledged."""
-        goals = {player.agent: len(player.books.actions) + calls for player in players}
+        goals = {player.agent: len(player.ledger.actions) + calls for player in players}
 
         def done() -> bool:
             if self.failure is not None:
                 raise self.failure
-            return all(len(player.books.actions) >= goals[player.agent] for player in players)
+            return all(len(player.ledger.actions) >= goals[player.agent] for player in players)
 
         wait_until(done, 300, "every player goes on")
 
@@ -102,7 +102,7 @@ class Witness:
 
 
 class DoubtfulPlayer(TwoCallPlayer):
-    """Asks everything twice: it is answered by different replicas, and must be told the same."""
+    """Repeats every call: different replicas answer, and must give the same reply."""
 
     def report(self, episode: int, step: int, transition: control_pb2.Transition) -> int:
         action = super().report(episode, step, transition)
@@ -199,7 +199,7 @@ def test_no_fault_loses_or_changes_anything(new_service: NewService, policy: str
     service, witness = new_service(policy), Witness()
     players = players_of(service, witness)
     silences = play_and_check(service, players, witness, ROUNDS)
-    repeats = sum(player.books.repeats for player in players)
+    repeats = sum(player.ledger.repeats for player in players)
     show(f"{policy}: {ROUNDS} faults, {witness.calls} acknowledged calls, {repeats} repeated after a lost reply")
     for fault, seconds in silences.items():
         show(f"{fault}: an agent without service for {statistics.median(seconds):.2f} s (median), {max(seconds):.2f} s at most")

@@ -1,4 +1,4 @@
-"""How the server ends when it is told to, and how it says that it cannot start."""
+"""How the server shuts down, and how it reports that it cannot start."""
 
 import signal
 import socket
@@ -55,7 +55,7 @@ def test_a_stop_waits_for_calls_under_way_and_leaves_snapshots(new_server: NewSe
 
 
 @pytest.mark.slow
-def test_those_who_watch_are_told_and_do_not_hold_it_up(new_server: NewServer) -> None:
+def test_watchers_receive_the_shutdown_and_do_not_delay_it(new_server: NewServer) -> None:
     """Of the health and of the agents: streams that have no end of their own. It stops for Ctrl-C as for SIGTERM."""
     server = new_server(settings="drain_seconds = 100")
     server.start()
