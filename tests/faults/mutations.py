@@ -149,7 +149,7 @@ MUTATIONS: Final = (
     Mutation(
         "the event loop waits for the disk",
         "DiskStalls",
-        [Edit(SQLITE, "return await asyncio.get_running_loop().run_in_executor(thread, work)", "return work()")],
+        [Edit(SQLITE, "await asyncio.get_running_loop().run_in_executor(thread, work, *arguments)", "work(*arguments)")],
     ),
     Mutation("commits are not flushed", "SyncFails", [Edit(SQLITE, "synchronous = FULL", "synchronous = OFF")]),
     Mutation(
