@@ -16,7 +16,8 @@ def test_bench_scrape_measures_scrapes_and_the_calls_beside_them(
     monkeypatch.setattr(scrape, "TURN_SECONDS", 0.1)
     server, said = new_server(metrics=True), list[str]()
     server.start()
-    results = scrape.bench_scrape(server.target, f"http://{server.metrics}/metrics", 2, said.append, agents=20)
+    url = f"http://{server.metrics}/metrics"
+    results = scrape.bench_scrape(server.target, url, 2, lambda what, *_: said.append(what), agents=20)
     assert {result.name: result.bar for result in results} == {
         "scrape of 20 agents, changed": "<= 1",
         "scrape of 20 agents, unchanged": "<= 1",

@@ -3,12 +3,11 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Final, Literal, NamedTuple, Protocol
 
 from safe_psrl_experiments.bench import load
-from safe_psrl_experiments.bench.measure import Report, Result, fetch, judged, silent
+from safe_psrl_experiments.bench.measure import Report, Result, fetch, judged, process_kilobytes, silent
 from safe_psrl_proto.v1 import admin_pb2
 
 CLIENTS: Final = 16  # that create and read agents
@@ -81,7 +80,7 @@ class _Fleet(NamedTuple):
 
 async def _measure(service: Service, size: FleetSize, report: Report) -> _Fleet:
     names = [f"agent-{number:05}" for number in range(size.agents)]
-    empty = resident_kilobytes(service.pid)
+    empty = process_kilobytes("VmRSS", service.pid)
     async with load.connected(service.target) as channel:
         target = load.Target(channel)
 
@@ -92,7 +91,7 @@ async def _measure(service: Service, size: FleetSize, report: Report) -> _Fleet:
         create_seconds = await _call_for_all(names, lambda name: target.create([name]))
         report("reading agents")
         read_seconds = await _call_for_all(names, read)
-        resident = resident_kilobytes(service.pid) - empty
+        resident = process_kilobytes("VmRSS", service.pid) - empty
         report("playing")
         many, few = names[: size.active], names[: size.few]
         rates = [
@@ -112,11 +111,6 @@ async def _call_for_all(names: Sequence[str], call: Callable[[str], Awaitable[No
     began = time.perf_counter()
     await asyncio.gather(*(client(names[first::CLIENTS]) for first in range(CLIENTS)))
     return time.perf_counter() - began
-
-
-def resident_kilobytes(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
 
 
 def _stop(service: Service) -> float:

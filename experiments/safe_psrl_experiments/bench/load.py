@@ -101,7 +101,7 @@ async def echo_unary(channel: grpc.aio.Channel, clients: int, calls: int, make: 
 
 async def echo_sequential(channel: grpc.aio.Channel, calls: int) -> list[float]:
     call = echo_call(channel, sample_step)
-    return [(await _timed(call, sample_step("agent-00", number)))[0] for number in range(calls)]
+    return [(await timed(call, sample_step("agent-00", number)))[0] for number in range(calls)]
 
 
 # --- the service
@@ -114,7 +114,7 @@ async def step_sequential(target: Target, agent: str, calls: int) -> list[float]
         started = await target.start(agent)
         action = started.action
         for step in range(HORIZON):
-            milliseconds, reply = await _timed(target.control.Step, step_request(agent, started.episode, step, action))
+            milliseconds, reply = await timed(target.control.Step, step_request(agent, started.episode, step, action))
             action = reply.action
             took.append(milliseconds)
     return took
@@ -174,7 +174,7 @@ async def get_action(target: Target, agents: Sequence[str], calls: int) -> float
 async def get_action_sequential(target: Target, agents: Sequence[str], calls: int) -> list[float]:
     """One agent after the other."""
     requests = [sample_action(agent, 0) for agent in agents]
-    return [(await _timed(target.control.GetAction, requests[number % len(requests)]))[0] for number in range(calls)]
+    return [(await timed(target.control.GetAction, requests[number % len(requests)]))[0] for number in range(calls)]
 
 
 def _episodes(agents: Sequence[str], calls: int) -> int:
@@ -188,7 +188,7 @@ async def _rate(players: Sequence[Awaitable[int]]) -> float:
     return done / (time.perf_counter() - began)
 
 
-async def _timed(call: Callable[..., Awaitable[Any]], request: object) -> tuple[float, Any]:
+async def timed(call: Callable[..., Awaitable[Any]], request: object) -> tuple[float, Any]:
     """The milliseconds of a call, and its reply."""
     began = time.perf_counter()
     reply = await call(request, timeout=DEADLINE)

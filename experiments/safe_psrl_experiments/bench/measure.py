@@ -92,6 +92,12 @@ def fetch(url: str) -> bytes:
     return content
 
 
+def process_kilobytes(field: str, pid: int | str = "self") -> int:
+    """Memory of one process: VmRSS is its resident memory, VmHWM the most that it ever had."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+
+
 def as_json(results: list[Result]) -> dict[str, Any]:
     return {"machine": machine(), "results": [asdict(result) for result in results]}
 

@@ -11,7 +11,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +31,7 @@ from safe_psrl_experiments.bench.measure import (
     interleaved_times,
     judged,
     judged_times,
+    process_kilobytes,
     silent,
 )
 
@@ -159,7 +159,7 @@ def measure_listed(num_states: int, rounds: int) -> dict[str, Any]:
     learner = SafePsrl(_problem(num_states, WIDTH))
     state = _played(learner)
     times = interleaved_times({"start": (lambda: learner.start_episode(state), 1)}, rounds, time.thread_time)
-    return {"times": times["start"], "megabytes": _peak_megabytes()}
+    return {"times": times["start"], "megabytes": process_kilobytes("VmHWM") * 1024 / 1e6}
 
 
 def _problem(num_states: int, width: int | None) -> CmdpSpec:
@@ -192,13 +192,6 @@ def _played(learner: SafePsrl) -> AgentState:
         state = learner.observe(state, Transition(step, now, action, after))
         now = after
     return state
-
-
-def _peak_megabytes() -> float:
-    """Of this process alone: getrusage includes the process that started it."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    (peak,) = (int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-    return peak * 1024 / 1e6
 
 
 if __name__ == "__main__":
