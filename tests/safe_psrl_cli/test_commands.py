@@ -58,6 +58,7 @@ def test_a_check_of_a_file_without_a_kernel_reports_it(safe_psrl: Callable[..., 
     assert json.loads(safe_psrl("spec", "check", str(path), "--json").out)["optimum"] is None
 
 
+@pytest.mark.slow
 def test_an_experiment_prints_its_table_and_files_within_80_columns(
     installed_safe_psrl: Callable[..., Any], tmp_path: Path
 ) -> None:

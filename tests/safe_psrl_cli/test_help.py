@@ -16,6 +16,7 @@ COMMANDS = [
     ("bench", "learn"),
     ("bench", "plan"),
     ("bench", "scrape"),
+    ("bench", "serve"),
     ("bench", "store"),
     ("conformance",),
     ("console",),

@@ -59,7 +59,7 @@ def test_a_store_with_an_agent_of_the_name_is_not_changed(safe_psrl: Command, tm
                 client.create_agent(name, "streaming-buffer")
     refused = safe_psrl("store", "copy", "--from", source, "--to", target)
     assert refused.code == 2
-    assert refused.err == "safe-psrl: 1 agents are there already, 'b' for one; nothing was copied\n"
+    assert refused.err == "safe-psrl: 1 agents exist in the target already, such as 'b'; nothing was copied\n"
     assert asyncio.run(_names(target)) == ["b"]
 
 
