@@ -88,8 +88,8 @@ def forgetful(patch: pytest.MonkeyPatch) -> None:
     """A call of a batch that fails gets no reply."""
     replies = StepStream.replies
 
-    async def careless(self: StepStream, requests: Any, context: Any) -> Any:
-        async for reply in replies(self, requests, context):
+    async def careless(*call: Any) -> Any:
+        async for reply in replies(*call):
             if reply.HasField("batch"):
                 kept = [one for one in reply.batch.replies if not one.HasField("error")]
                 del reply.batch.replies[:]
