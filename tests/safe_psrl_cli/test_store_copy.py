@@ -83,7 +83,7 @@ async def _names(address: str) -> list[str]:
     store = open_store(address)
     await store.open()
     try:
-        return await store.agents()
+        return sorted(await store.heads())
     finally:
         await store.close()
 
