@@ -194,7 +194,7 @@ def learning() -> Row:
         [
             over_time(
                 "Transitions",
-                "Learned each second; duplicates are reports that came again and were recognised.",
+                "Transitions learned per second; duplicates are repeated reports.",
                 [
                     Query(per_second("safe_psrl_transitions_total"), "learned"),
                     Query(per_second("safe_psrl_duplicates_total"), "duplicates"),
@@ -260,7 +260,7 @@ def calls() -> Row:
                 width=6,
             ),
             over_time(
-                "Refusals",
+                "Rejections",
                 "Calls and messages of streams refused each second, by reason: mostly what clients did wrong.",
                 [Query(f"{per_second('safe_psrl_rejections_total', 'by (reason) ')} or on () vector(0)", "{{reason}}")],
                 "reqps",

@@ -104,7 +104,7 @@ def holding() -> Row:
             ),
             stat(
                 "Since the last transition",
-                "Long is fine at rest; in an open episode somebody is missing.",
+                "A long time is normal for an idle agent; in an open episode the client is missing.",
                 f"time() - max({of('last_transition_timestamp_seconds')})",
                 "s",
                 ((300.0, YELLOW), (600.0, RED)),

@@ -52,7 +52,7 @@ class EmbeddedServer:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:  # noqa: BLE001  # handed to the thread that uses the server
+        except BaseException as error:  # noqa: BLE001  # raised in the thread that uses the server
             self._error = error
         finally:
             self._started.set()

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 
 class ServiceError(Exception):
-    """`reason` is for programs, in capitals; `metadata` is what they need to go on."""
+    """`reason` identifies the error for programs; `metadata` has the values that they need to continue."""
 
     reason = "INTERNAL"
 

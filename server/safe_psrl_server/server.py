@@ -27,7 +27,7 @@ from safe_psrl_server.metrics.http import HttpEndpoint
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.rpc.admin import AdminService
 from safe_psrl_server.rpc.control import ControlService
-from safe_psrl_server.rpc.errors import Refusals
+from safe_psrl_server.rpc.errors import Rejections
 from safe_psrl_server.rpc.health import HealthService
 from safe_psrl_server.security.access import AccessControl
 from safe_psrl_server.security.addresses import is_local
@@ -91,7 +91,7 @@ class Server:
         )
 
     async def drain(self) -> None:
-        """Stop gently: refuse new calls, finish those under way, take snapshots, close the store."""
+        """Stop gracefully: reject new calls, finish running ones, take snapshots, close the store."""
         log.info("draining", seconds=self.config.drain_seconds)
         self._health.drain()
         self.agents.draining.set()
@@ -170,16 +170,16 @@ class Server:
         return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
 
     def _add_port(self, address: str) -> int:
-        """With TLS; or in plain text, where nobody else can listen or where that was asked for."""
+        """With TLS, or in plain text on local addresses and with `insecure`."""
         certificates = certificates_of(self.config.security)
         if certificates is not None:
             return self._grpc.add_secure_port(address, certificates.credentials())
         if not is_local(address):
             if not self.config.security.insecure:
                 raise ConfigError(
-                    f"listen: {address!r} is not on the loopback interface: set a certificate, or say --insecure for plain text"
+                    f"listen: {address!r} is not on the loopback interface: set a certificate, or --insecure for plain text"
                 )
-            log.warning("plain text: whoever is on the network can read and change everything", listen=address)
+            log.warning("plain text: anyone on the network can read and change all traffic", listen=address)
         return self._grpc.add_insecure_port(address)
 
     def _load_identities(self) -> IdentityStore | None:
@@ -194,7 +194,7 @@ class Server:
         return AccessControl(
             Authentication(self._identities),
             RateLimiter(self.config.quotas),
-            Refusals(self.agents.meter),
+            Rejections(self.agents.meter),
             self.config.limits.stream_idle_seconds,
             open_reflection=self.config.security.open_reflection,
         )

@@ -1,4 +1,4 @@
-"""Work that goes on by itself: its tasks are kept until they end, and what becomes of them has been seen."""
+"""Background tasks: referenced until they end, so that they are not collected, and their exceptions retrieved."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -24,4 +24,4 @@ class Background(set["asyncio.Task[Any]"]):
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, even if the caller has gone away
+            task.exception()  # retrieved, even if the caller has gone away

@@ -84,7 +84,7 @@ class AgentCommands:
     def report(
         self, request: "control_pb2.ReportTransitionRequest | control_pb2.StepRequest", *, wants_action: bool
     ) -> "Future[tuple[AgentRecord, Reported]]":
-        """One transition. If the next action is wanted, too, a paused agent without fallback refuses."""
+        """One transition. If the next action is requested, too, a paused agent needs a fallback policy."""
         if not request.HasField("transition"):
             raise InvalidArgumentError("transition", "is missing")
         episode = request.episode if request.HasField("episode") else None
@@ -138,7 +138,7 @@ class AgentCommands:
         """The agent, and whether it existed already."""
         _check_name(name)
         full = completed(spec, self.agents.limits.episode_timeout_seconds)
-        checked = definition_of(full, self.agents.limits.max_table_entries)  # refused before anything is written
+        checked = definition_of(full, self.agents.limits.max_table_entries)  # rejected before anything is written
 
         def decide(record: AgentRecord) -> Decision[tuple[AgentRecord, bool]]:
             if record.exists:

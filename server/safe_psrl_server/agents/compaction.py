@@ -78,7 +78,7 @@ class Compactor:
             async with self._runtime.exclusive(agent.name):
                 await self._save(agent)
         except DamagedStreamError as error:
-            log.critical("snapshot refused", agent=agent.name, error=str(error))
+            log.critical("snapshot failed", agent=agent.name, error=str(error))
         except StoreUnavailableError as error:
             log.warning("snapshot postponed", agent=agent.name, error=str(error))
         finally:

@@ -1,6 +1,6 @@
-"""Large policies, which are stored beside the history: once for each episode that may still be asked about.
+"""Large policies, stored beside the stream while their episode is kept. Stored events and snapshots have a digest instead.
 
-In memory an episode has its policy as always. What is stored of it has the policy's digest in its place.
+In memory every episode has its policy.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ def encode(events: Sequence[events_pb2.Event]) -> tuple[list[bytes], dict[int, b
             started.policy_digest = _digest(policies[started.episode])
             strip(started)
         payloads.append(event.SerializeToString())
-        for started, policy in apart:  # given back: a bare copy would take several times as long
+        for started, policy in apart:  # restored: copying the message would take several times as long
             started.policy.ParseFromString(policy)
     return payloads, policies
 

@@ -130,7 +130,7 @@ class AgentService:
         self.compactor.consider(agent)
 
     async def _keep_fresh(self) -> None:
-        """Load every agent once; where other replicas write, go on reading what they did."""
+        """Load every agent once; with other replicas, keep reading their writes."""
         pause = 0.0
         while self._store.is_shared or not self.registry.complete.is_set():
             await asyncio.sleep(pause)

@@ -37,8 +37,8 @@ class Meter:
         )
         self._duplicates = self._counter(
             "duplicates",
-            "Transitions that were reported again and recognised. Rising fast means that replies are lost: check the network "
-            "and the clients' deadlines.",
+            "Transitions that were reported again. Rising fast means that replies are lost: check the network and the "
+            "clients' deadlines.",
         )
         self._rejections = self._counter(
             "rejections",
@@ -80,11 +80,11 @@ class Meter:
         """Called once they are durable."""
         self._transitions.inc(transitions)
 
-    def recognised(self, duplicates: int) -> None:
+    def repeated(self, duplicates: int) -> None:
         if duplicates:
             self._duplicates.inc(duplicates)
 
-    def refused(self, reason: str, agent: str) -> None:
+    def rejected(self, reason: str, agent: str) -> None:
         self._rejections.labels(reason).inc(exemplar={"agent": agent[:NAME_LENGTH]} if agent else None)
 
     def planned(self, agent: str, episode: int, seconds: float, *, satisfiable: bool) -> None:

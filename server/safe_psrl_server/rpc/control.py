@@ -38,7 +38,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         self, request: control_pb2.ReportTransitionRequest, context: Context
     ) -> control_pb2.ReportTransitionResponse:
         _, reported = await self._commands.report(request, wants_action=False)
-        self._meter.recognised(reported.duplicate)
+        self._meter.repeated(reported.duplicate)
         return control_pb2.ReportTransitionResponse(
             duplicate=reported.duplicate, episode=reported.episode.number, step=reported.step, episode_done=reported.done
         )

@@ -79,11 +79,11 @@ async def abort(context: "grpc.aio.ServicerContext[object, object]", error: Serv
     """End the call with `error`. Raises, so that nothing after it runs."""
     trailer = ((DETAILS_KEY, rich_status(error).SerializeToString()),)
     await context.abort(code_of(error), _short(str(error)), trailer)
-    raise AssertionError("abort returns to nobody")
+    raise AssertionError("unreachable: context.abort raises")
 
 
-class Refusals:
-    """Where every error of a command leaves the server. `agent` is the one that was asked for, if any."""
+class Rejections:
+    """Counts and logs each rejected call and converts its error. `agent` is the requested one, if any."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -99,8 +99,8 @@ class Refusals:
         return call_status(error)
 
     def _note(self, error: ServiceError, agent: str) -> None:
-        self._meter.refused(error.reason, agent)
-        log.debug("refused", agent=agent, reason=error.reason, error=str(error))
+        self._meter.rejected(error.reason, agent)
+        log.debug("rejected", agent=agent, reason=error.reason, error=str(error))
 
 
 def _packed(message: "error_details_pb2.ErrorInfo | error_details_pb2.BadRequest | error_details_pb2.RetryInfo") -> any_pb2.Any:

@@ -8,7 +8,7 @@ from safe_psrl_server.metrics.meter import Meter
 
 
 def write_step(meter: Meter, record: AgentRecord, reported: Reported, reply: control_pb2.StepResponse) -> None:
-    meter.recognised(reported.duplicate)
+    meter.repeated(reported.duplicate)
     reply.duplicate, reply.episode, reply.step = reported.duplicate, reported.episode.number, reported.step
     if reported.is_last:
         reply.episode_done = True
@@ -23,7 +23,7 @@ def write_report(
     request: control_pb2.ReportEpisodeRequest,
     reply: control_pb2.ReportEpisodeResponse,
 ) -> None:
-    meter.recognised(reported.duplicates)
+    meter.repeated(reported.duplicates)
     reply.duplicates, reply.episode_done = reported.duplicates, reported.done
     if reported.next is not None:
         write_start(reported.next, request.next, reply.next)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_server.agents.commands import AgentCommands
 from safe_psrl_server.errors import InvalidArgumentError, ServiceError
-from safe_psrl_server.rpc.errors import DRAINING, Refusals
+from safe_psrl_server.rpc.errors import DRAINING, Rejections
 from safe_psrl_server.rpc.middleware import MAX_BATCH_CALLS, calls_in
 from safe_psrl_server.rpc.replies import write_report, write_start, write_step
 from safe_psrl_server.security.caller import caller
@@ -22,7 +22,7 @@ CALLS_PER_PASS: Final = 64  # of a batch that are submitted before the event loo
 
 
 class _Submitted(NamedTuple):
-    """A call of a stream, and its reply to come, or why it was refused."""
+    """A call of a stream, and the future of its reply, or the error that rejects it."""
 
     request: control_pb2.StepStreamRequest
     outcome: "asyncio.Future[Any] | ServiceError"
@@ -41,7 +41,7 @@ class StepStream:
     def __init__(self, commands: AgentCommands, backlog: int) -> None:
         self._commands = commands
         self._meter = commands.agents.meter
-        self._refusals = Refusals(self._meter)
+        self._rejections = Rejections(self._meter)
         self._backlog = backlog
         self._unread = 0
         self._room = asyncio.Event()
@@ -137,4 +137,4 @@ class StepStream:
                 write_report(self._meter, result, request.report_episode, reply.report_episode)
         except ServiceError as error:
             agent = getattr(request, kind).agent if kind in CALLS else ""
-            reply.error.CopyFrom(self._refusals.message_status(error, agent))
+            reply.error.CopyFrom(self._rejections.message_status(error, agent))

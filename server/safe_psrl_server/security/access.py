@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 from safe_psrl_server.errors import InvalidArgumentError, PermissionDeniedError, ServiceError, UnavailableError
-from safe_psrl_server.rpc.errors import Refusals
+from safe_psrl_server.rpc.errors import Rejections
 from safe_psrl_server.rpc.middleware import Context, Deserializer, Handler, Middleware, calls_in, surround
 from safe_psrl_server.security.authentication import Authentication
 from safe_psrl_server.security.caller import Caller, require, set_caller
@@ -24,7 +24,7 @@ class AccessControl(Middleware):
         self,
         authentication: Authentication,
         limiter: RateLimiter,
-        refusals: Refusals,
+        rejections: Rejections,
         idle_seconds: float,
         *,
         open_reflection: bool = False,
@@ -32,7 +32,7 @@ class AccessControl(Middleware):
         super().__init__()
         self._authentication = authentication
         self._limiter = limiter
-        self._refusals = refusals
+        self._rejections = rejections
         self._idle_seconds = idle_seconds
         self._open_reflection = open_reflection
 
@@ -54,7 +54,7 @@ class AccessControl(Middleware):
                         _check_role(caller, rule, message)
                         yield message
             except ServiceError as error:
-                await self._refusals.abort(context, error, agent)
+                await self._rejections.abort(context, error, agent)
 
         return surround(handler, admit, None, lambda: None)
 

@@ -27,7 +27,7 @@ async def check_room(agents: AgentService, quotas: Quotas, name: str, spec: mode
 
 
 def _check_quota(agents: AgentService, quotas: Quotas, identity: Identity) -> None:
-    """An identity has those agents that it may administer, whoever created them."""
+    """The agents of an identity are those that it may administer, regardless of who created them."""
     most = identity.max_agents if identity.max_agents is not None else quotas.max_agents or None
     if most is None:
         return

@@ -1,4 +1,4 @@
-"""What each call needs. A call that is not in this table is refused, whoever asks."""
+"""The role that each method needs. A method without an entry is denied to every caller."""
 
 from collections.abc import Mapping
 from enum import Enum, StrEnum, auto

@@ -43,7 +43,7 @@ def chained(start: Link, payloads: Iterable[bytes]) -> list[EventRow]:
     return rows
 
 
-def followed(start: Link, rows: Iterable[Sequence[object]], head: Link) -> list[bytes]:
+def verified(start: Link, rows: Iterable[Sequence[object]], head: Link) -> list[bytes]:
     """The payloads of `rows`, each one checked, from `start` to `head`. Raises `DamagedStreamError`."""
     events, (version, link) = list[bytes](), start
     for number, payload, stored_link in rows:
@@ -69,7 +69,7 @@ def snapshot_digest(agent: str, version: int, link: bytes, snapshot: bytes) -> b
     return digest.digest()
 
 
-def is_whole(agent: str, row: SnapshotRow) -> bool:
+def is_intact(agent: str, row: SnapshotRow) -> bool:
     """Whether a stored snapshot is what was written."""
     version, link, payload, digest = row
     if not (isinstance(version, int) and version > 0 and isinstance(link, bytes) and isinstance(payload, bytes)):
@@ -77,7 +77,7 @@ def is_whole(agent: str, row: SnapshotRow) -> bool:
     return snapshot_digest(agent, version, link, payload) == digest
 
 
-def transplanted(stream: StoredStream) -> tuple[Link, list[EventRow]]:
+def rechained(stream: StoredStream) -> tuple[Link, list[EventRow]]:
     """Where the chain of a stream begins that is stored anew, and its rows: at its snapshot, or at the beginning."""
     start = Link(stream.version - len(stream.events), FIRST_LINK)
     return start, chained(start, stream.events)

@@ -1,6 +1,6 @@
 """The event store: one stream of events per agent, numbered from 1; a stream's version is the number of its last event.
 
-A commit appends to many streams at once. Each append names the version it was decided for and is refused if the stream has
+A commit appends to many streams at once. Each append names the version it was decided for and is rejected if the stream has
 moved on (compare-and-append). Payloads are bytes that the store does not interpret.
 
 Policies that are too large for the history are kept beside a stream, by episode. They are added and dropped in the same

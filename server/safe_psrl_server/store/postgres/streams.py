@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection
 
-from safe_psrl_server.store.chain import BEGINNING, Link, followed, is_whole, snapshot_digest, transplanted
+from safe_psrl_server.store.chain import BEGINNING, Link, is_intact, rechained, snapshot_digest, verified
 from safe_psrl_server.store.interface import DamagedStreamError, StoredStream, StreamHead, VersionConflictError
 
 HEAD: Final = "SELECT version, link FROM safe_psrl_streams WHERE agent = %s"
@@ -58,8 +58,8 @@ async def load(db: Database, agent: str) -> Loaded:
     """The newest intact snapshot and every event after it, up to the head, each one verified."""
     found = await _rows(db, HEAD, agent)
     snapshots = await _rows(db, SNAPSHOTS, agent)
-    whole = next((row for row in snapshots if is_whole(agent, row)), None)
-    start = Link(whole[0], whole[1]) if whole else BEGINNING
+    intact = next((row for row in snapshots if is_intact(agent, row)), None)
+    start = Link(intact[0], intact[1]) if intact else BEGINNING
     rows = await _rows(db, EVENTS_FROM, agent, start.version + 1)
     policies = dict(await _rows(db, POLICIES_AFTER, agent, 0))
     if not found:
@@ -67,7 +67,7 @@ async def load(db: Database, agent: str) -> Loaded:
             raise DamagedStreamError("its head is missing")
         return Loaded(StoredStream(None, [], 0), BEGINNING)
     head = Link(*found[0])
-    return Loaded(StoredStream(whole[2] if whole else None, followed(start, rows, head), head.version, policies), head)
+    return Loaded(StoredStream(intact[2] if intact else None, verified(start, rows, head), head.version, policies), head)
 
 
 async def load_tail(db: Database, agent: str, after: int, known: bytes | None) -> Loaded | None:
@@ -83,12 +83,12 @@ async def load_tail(db: Database, agent: str, after: int, known: bytes | None) -
     if head.version < after or (rows[0][0] if rows else head.version + 1) != after + 1:
         return None
     policies = dict(await _rows(db, POLICIES_AFTER, agent, after))
-    return Loaded(StoredStream(None, followed(start, rows, head), head.version, policies), head)
+    return Loaded(StoredStream(None, verified(start, rows, head), head.version, policies), head)
 
 
 async def save_snapshot(db: Database, agent: str, version: int, snapshot: bytes) -> None:
     """Keeps two snapshots. Events are deleted up to the older one, and only after that was verified."""
-    older = next((row for row in await _rows(db, SNAPSHOTS, agent) if is_whole(agent, row)), None)
+    older = next((row for row in await _rows(db, SNAPSHOTS, agent) if is_intact(agent, row)), None)
     if older is not None and older[0] >= version:
         return
     found = await _rows(db, "SELECT link FROM safe_psrl_events WHERE agent = %s AND version = %s", agent, version)
@@ -101,7 +101,7 @@ async def save_snapshot(db: Database, agent: str, version: int, snapshot: bytes)
 
 
 async def restore(db: Database, agent: str, stream: StoredStream) -> None:
-    start, rows = transplanted(stream)
+    start, rows = rechained(stream)
     head = Link(rows[-1].version, rows[-1].link) if rows else start
     made = await db.execute(NEW_STREAM, (agent, *head))
     if not made.rowcount:

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
-from safe_psrl_server.store.chain import BEGINNING, EventRow, Link, chained, followed, is_whole, snapshot_digest, transplanted
+from safe_psrl_server.store.chain import BEGINNING, EventRow, Link, chained, is_intact, rechained, snapshot_digest, verified
 from safe_psrl_server.store.interface import Append, DamagedStreamError, StoredStream, StreamHead, VersionConflictError
 
 EVENTS_AFTER: Final = "SELECT version, payload, link FROM events WHERE agent = ? AND version > ? ORDER BY version"
@@ -45,7 +45,7 @@ def load(db: sqlite3.Connection, agent: str) -> StoredStream:
         snapshots = db.execute(
             "SELECT version, link, payload, digest FROM snapshots WHERE agent = ? ORDER BY version DESC", (agent,)
         ).fetchall()
-        intact = next((row for row in snapshots if is_whole(agent, row)), None)
+        intact = next((row for row in snapshots if is_intact(agent, row)), None)
         start = Link(intact[0], intact[1]) if intact else BEGINNING
         rows = db.execute(EVENTS_AFTER, (agent, start.version)).fetchall()
         policies = dict(db.execute(POLICIES_AFTER, (agent, 0)))
@@ -55,7 +55,7 @@ def load(db: sqlite3.Connection, agent: str) -> StoredStream:
         if snapshots or rows or policies:
             raise DamagedStreamError("its head is missing")
         return StoredStream(None, [], 0)
-    events = followed(start, rows, Link(*head))
+    events = verified(start, rows, Link(*head))
     return StoredStream(intact[2] if intact else None, events, head[0], policies)
 
 
@@ -71,7 +71,7 @@ def load_tail(db: sqlite3.Connection, agent: str, after: int) -> StoredStream | 
         db.execute("COMMIT")
     if start is None or (rows and rows[0][0] != after + 1) or (not rows and head[0] != after):
         return None
-    return StoredStream(None, followed(start, rows, Link(*head)), head[0], policies)
+    return StoredStream(None, verified(start, rows, Link(*head)), head[0], policies)
 
 
 def append(db: sqlite3.Connection, appends: Sequence[Append]) -> set[str]:
@@ -118,7 +118,7 @@ def drop_policies(db: sqlite3.Connection, agent: str, episodes: Collection[int])
 def save_snapshot(db: sqlite3.Connection, agent: str, version: int, snapshot: bytes) -> None:
     """Keep two snapshots. Drop the events behind the older one, and only after it was read back intact."""
     rows = db.execute("SELECT version, link, payload, digest FROM snapshots WHERE agent = ? ORDER BY version DESC", (agent,))
-    older = next((row for row in rows if is_whole(agent, row)), None)
+    older = next((row for row in rows if is_intact(agent, row)), None)
     if older is not None and older[0] >= version:
         return
     found = db.execute("SELECT link FROM events WHERE agent = ? AND version = ?", (agent, version)).fetchone()
@@ -135,7 +135,7 @@ def restore(db: sqlite3.Connection, agent: str, stream: StoredStream) -> None:
     found = db.execute("SELECT version FROM streams WHERE agent = ?", (agent,)).fetchone()
     if found is not None:
         raise VersionConflictError(agent, 0, found[0])
-    start, rows = transplanted(stream)
+    start, rows = rechained(stream)
     if stream.snapshot is not None:
         _insert_snapshot(db, agent, start, stream.snapshot)
     insert_events(db, [(agent, row) for row in rows])
