@@ -13,6 +13,7 @@ from safe_psrl_experiments.bench.measure import interleaved, judged, judged_time
 FIELDS = {"name", "value", "unit", "limit", "limit_name", "ratio", "bar", "ok", "times", "limit_times"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bench", "bars"),
     [

@@ -178,6 +178,7 @@ def test_a_specification_file_that_was_changed_is_another_job(tmp_path: Path) ->
         assert record.rows[-1]["episode"] >= 100
 
 
+@pytest.mark.slow
 def test_an_experiment_with_a_run_that_never_began_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped after the first run had ended and before the second began: it says so, and keeps what it needs to go on."""
     plan = Experiment("factored-toy", ["psrl"], 50, 2)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # whole processes, which load their kernels
 COMMAND = Path(sys.executable).parent / "safe-psrl"
 EPISODES = 1_000_000_000
 DEADLINE = 120  # seconds
