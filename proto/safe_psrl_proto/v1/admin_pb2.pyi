@@ -33,7 +33,7 @@ class _AgentConditionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AgentC
     AGENT_CONDITION_PAUSED: _AgentCondition.ValueType  # 2
     """Paused by an operator."""
     AGENT_CONDITION_QUARANTINED: _AgentCondition.ValueType  # 3
-    """Its stored events are damaged: every call is DATA_LOSS. The others go on."""
+    """Its stored events are damaged: every call is DATA_LOSS. Other agents are served."""
 
 class AgentCondition(_AgentCondition, metaclass=_AgentConditionEnumTypeWrapper):
     """How an agent is doing."""
@@ -44,7 +44,7 @@ AGENT_CONDITION_ACTIVE: AgentCondition.ValueType  # 1
 AGENT_CONDITION_PAUSED: AgentCondition.ValueType  # 2
 """Paused by an operator."""
 AGENT_CONDITION_QUARANTINED: AgentCondition.ValueType  # 3
-"""Its stored events are damaged: every call is DATA_LOSS. The others go on."""
+"""Its stored events are damaged: every call is DATA_LOSS. Other agents are served."""
 Global___AgentCondition: _TypeAlias = AgentCondition  # noqa: Y015
 
 @_typing.final

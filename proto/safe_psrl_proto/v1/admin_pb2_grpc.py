@@ -135,7 +135,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResumeAgent(self, request, context):
-        """Episodes may begin again. Repeating it changes nothing.
+        """Allow new episodes. Repeating it changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,7 +163,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExportAgent(self, request, context):
-        """Everything needed to go on elsewhere, in chunks.
+        """Everything needed to continue the agent elsewhere, in chunks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,7 +42,7 @@ class AdminServiceStub:
     PauseAgent: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PauseAgentRequest, _admin_pb2.PauseAgentResponse]
     """No new episodes; the fallback policy acts, if there is one. Repeating it changes nothing."""
     ResumeAgent: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ResumeAgentRequest, _admin_pb2.ResumeAgentResponse]
-    """Episodes may begin again. Repeating it changes nothing."""
+    """Allow new episodes. Repeating it changes nothing."""
     GetPolicy: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.GetPolicyResponse]
     """The policy of an open episode, or of the last one."""
     GetPosterior: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPosteriorRequest, _admin_pb2.GetPosteriorResponse]
@@ -50,7 +50,7 @@ class AdminServiceStub:
     WatchAgents: _grpc.UnaryStreamMultiCallable[_admin_pb2.WatchAgentsRequest, _admin_pb2.WatchAgentsResponse]
     """The status of all agents, or of some, whenever it changes, at most once an interval."""
     ExportAgent: _grpc.UnaryStreamMultiCallable[_admin_pb2.ExportAgentRequest, _admin_pb2.ExportAgentResponse]
-    """Everything needed to go on elsewhere, in chunks."""
+    """Everything needed to continue the agent elsewhere, in chunks."""
     ImportAgent: _grpc.StreamUnaryMultiCallable[_admin_pb2.ImportAgentRequest, _admin_pb2.ImportAgentResponse]
     """Creates an agent from an export."""
     VerifyAgent: _grpc.UnaryUnaryMultiCallable[_admin_pb2.VerifyAgentRequest, _admin_pb2.VerifyAgentResponse]
@@ -70,7 +70,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     PauseAgent: _aio.UnaryUnaryMultiCallable[_admin_pb2.PauseAgentRequest, _admin_pb2.PauseAgentResponse]  # type: ignore[assignment]
     """No new episodes; the fallback policy acts, if there is one. Repeating it changes nothing."""
     ResumeAgent: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResumeAgentRequest, _admin_pb2.ResumeAgentResponse]  # type: ignore[assignment]
-    """Episodes may begin again. Repeating it changes nothing."""
+    """Allow new episodes. Repeating it changes nothing."""
     GetPolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.GetPolicyResponse]  # type: ignore[assignment]
     """The policy of an open episode, or of the last one."""
     GetPosterior: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPosteriorRequest, _admin_pb2.GetPosteriorResponse]  # type: ignore[assignment]
@@ -78,7 +78,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     WatchAgents: _aio.UnaryStreamMultiCallable[_admin_pb2.WatchAgentsRequest, _admin_pb2.WatchAgentsResponse]  # type: ignore[assignment]
     """The status of all agents, or of some, whenever it changes, at most once an interval."""
     ExportAgent: _aio.UnaryStreamMultiCallable[_admin_pb2.ExportAgentRequest, _admin_pb2.ExportAgentResponse]  # type: ignore[assignment]
-    """Everything needed to go on elsewhere, in chunks."""
+    """Everything needed to continue the agent elsewhere, in chunks."""
     ImportAgent: _aio.StreamUnaryMultiCallable[_admin_pb2.ImportAgentRequest, _admin_pb2.ImportAgentResponse]  # type: ignore[assignment]
     """Creates an agent from an export."""
     VerifyAgent: _aio.UnaryUnaryMultiCallable[_admin_pb2.VerifyAgentRequest, _admin_pb2.VerifyAgentResponse]  # type: ignore[assignment]
@@ -131,7 +131,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ResumeAgentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ResumeAgentResponse, _abc.Awaitable[_admin_pb2.ResumeAgentResponse]]:
-        """Episodes may begin again. Repeating it changes nothing."""
+        """Allow new episodes. Repeating it changes nothing."""
 
     @_abc_1.abstractmethod
     def GetPolicy(
@@ -163,7 +163,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ExportAgentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.ExportAgentResponse], _abc.AsyncIterator[_admin_pb2.ExportAgentResponse]]:
-        """Everything needed to go on elsewhere, in chunks."""
+        """Everything needed to continue the agent elsewhere, in chunks."""
 
     @_abc_1.abstractmethod
     def ImportAgent(

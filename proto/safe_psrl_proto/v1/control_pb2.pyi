@@ -5,7 +5,7 @@ The data plane: what an environment calls.
 
 Every call that writes can be repeated without harm if it carries (episode, step), or for StartEpisode a request_id: the
 same payload gives the same reply, another payload gives ALREADY_EXISTS and changes nothing. A client that fills in only
-the agent and the state works too; the open episode and its next step are then meant, and repeats cannot be told apart.
+the agent and the state works too; the open episode and its next step are then used, and repetitions cannot be detected.
 
 Errors carry google.rpc.ErrorInfo (domain "safe_psrl", a reason in capitals, metadata) and for malformed fields
 google.rpc.BadRequest. Only UNAVAILABLE is worth retrying as it is.
@@ -48,8 +48,8 @@ class StartEpisodeRequest(_message.Message):
     with_policy: _builtins.bool
     """Return the whole policy, to be played locally."""
     abandon_open: _builtins.bool
-    """Abandon open episodes that stand in the way, as a restarted environment wants. Otherwise they are refused with
-    FAILED_PRECONDITION, EPISODE_OPEN, unless they have been inactive for the agent's time-out.
+    """Abandon open episodes, for example after a restart of the environment. Otherwise too many open episodes are
+    FAILED_PRECONDITION, EPISODE_OPEN, unless they have been inactive for the agent's timeout.
     """
     def __init__(
         self,
@@ -91,7 +91,7 @@ class StartEpisodeResponse(_message.Message):
     """Expected reward under the sampled kernel."""
     @_builtins.property
     def policy(self) -> _model_pb2.Policy:
-        """If asked for."""
+        """If requested."""
 
     @_builtins.property
     def predicted_costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
@@ -137,7 +137,7 @@ class GetActionRequest(_message.Message):
     episode: _builtins.int
     """An open episode. Absent: the one that is open, or a new one."""
     step: _builtins.int
-    """At most the next step of the episode; earlier ones may be asked for again. Absent: the next step."""
+    """At most the next step of the episode; earlier ones may be requested again. Absent: the next step."""
     def __init__(
         self,
         *,
@@ -208,7 +208,7 @@ class Transition(_message.Message):
     state: _builtins.int
     """Where the step began. At step 0 it must be possible initially; later it must be where the step before led."""
     action: _builtins.int
-    """What was executed. May differ from the proposed action, if available in the state; the kernel is learned from it all the same."""
+    """What was executed. May differ from the proposed action, if available in the state; the agent learns from it as well."""
     next_state: _builtins.int
     """Where it led. Must be in the support."""
     reward: _builtins.float
@@ -408,11 +408,11 @@ class StepStreamRequest(_message.Message):
 
     @_builtins.property
     def report_episode(self) -> Global___ReportEpisodeRequest:
-        """Report a whole trajectory, and begin the next episode if that is asked for."""
+        """Report a whole trajectory, and start the next episode if requested."""
 
     @_builtins.property
     def batch(self) -> Global___StepStreamBatch:
-        """Several calls in one message. A longer batch than there may be is refused as a whole."""
+        """Several calls in one message. A batch that is too long is rejected as a whole."""
 
     def __init__(
         self,
@@ -435,8 +435,8 @@ Global___StepStreamRequest: _TypeAlias = StepStreamRequest  # noqa: Y015
 
 @_typing.final
 class StepStreamBatch(_message.Message):
-    """Calls of agents that go on together. Each is handled, counted and answered as if it had come alone, in order; they share
-    the price of a message.
+    """Calls for several agents in one message. Each is handled, counted and answered like a single call, in order; they share the
+    cost of a message.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -634,7 +634,7 @@ class ReportEpisodeResponse(_message.Message):
     """The episode is complete."""
     @_builtins.property
     def next(self) -> Global___StartEpisodeResponse:
-        """The next episode, if asked for."""
+        """The next episode, if requested."""
 
     def __init__(
         self,

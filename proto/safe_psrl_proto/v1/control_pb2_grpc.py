@@ -75,7 +75,7 @@ class ControlServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def StartEpisode(self, request, context):
-        """Samples, plans, moves the dual variables and begins the next episode.
+        """Samples, plans, updates the dual variables and starts the next episode.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,7 +111,7 @@ class ControlServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReportEpisode(self, request, context):
-        """A whole trajectory, for clients that play the policy themselves; it can begin the next episode too, which makes it one
+        """A whole trajectory, for clients that play the policy themselves; it can also start the next episode, which makes it one
         round trip an episode. All of it is applied, or none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -5,7 +5,7 @@ The data plane: what an environment calls.
 
 Every call that writes can be repeated without harm if it carries (episode, step), or for StartEpisode a request_id: the
 same payload gives the same reply, another payload gives ALREADY_EXISTS and changes nothing. A client that fills in only
-the agent and the state works too; the open episode and its next step are then meant, and repeats cannot be told apart.
+the agent and the state works too; the open episode and its next step are then used, and repetitions cannot be detected.
 
 Errors carry google.rpc.ErrorInfo (domain "safe_psrl", a reason in capitals, metadata) and for malformed fields
 google.rpc.BadRequest. Only UNAVAILABLE is worth retrying as it is.
@@ -40,7 +40,7 @@ class ControlServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ControlServiceAsyncStub: ...
     StartEpisode: _grpc.UnaryUnaryMultiCallable[_control_pb2.StartEpisodeRequest, _control_pb2.StartEpisodeResponse]
-    """Samples, plans, moves the dual variables and begins the next episode."""
+    """Samples, plans, updates the dual variables and starts the next episode."""
     GetAction: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetActionRequest, _control_pb2.GetActionResponse]
     """The action for a state. Begins an episode if none is open and none is named; writes nothing otherwise."""
     ReportTransition: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReportTransitionRequest, _control_pb2.ReportTransitionResponse]
@@ -52,7 +52,7 @@ class ControlServiceStub:
     that fails does not end the stream. Calls for one agent are handled in the order in which they were sent.
     """
     ReportEpisode: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReportEpisodeRequest, _control_pb2.ReportEpisodeResponse]
-    """A whole trajectory, for clients that play the policy themselves; it can begin the next episode too, which makes it one
+    """A whole trajectory, for clients that play the policy themselves; it can also start the next episode, which makes it one
     round trip an episode. All of it is applied, or none.
     """
     EndEpisode: _grpc.UnaryUnaryMultiCallable[_control_pb2.EndEpisodeRequest, _control_pb2.EndEpisodeResponse]
@@ -62,7 +62,7 @@ class ControlServiceStub:
 class ControlServiceAsyncStub(ControlServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     StartEpisode: _aio.UnaryUnaryMultiCallable[_control_pb2.StartEpisodeRequest, _control_pb2.StartEpisodeResponse]  # type: ignore[assignment]
-    """Samples, plans, moves the dual variables and begins the next episode."""
+    """Samples, plans, updates the dual variables and starts the next episode."""
     GetAction: _aio.UnaryUnaryMultiCallable[_control_pb2.GetActionRequest, _control_pb2.GetActionResponse]  # type: ignore[assignment]
     """The action for a state. Begins an episode if none is open and none is named; writes nothing otherwise."""
     ReportTransition: _aio.UnaryUnaryMultiCallable[_control_pb2.ReportTransitionRequest, _control_pb2.ReportTransitionResponse]  # type: ignore[assignment]
@@ -74,7 +74,7 @@ class ControlServiceAsyncStub(ControlServiceStub):
     that fails does not end the stream. Calls for one agent are handled in the order in which they were sent.
     """
     ReportEpisode: _aio.UnaryUnaryMultiCallable[_control_pb2.ReportEpisodeRequest, _control_pb2.ReportEpisodeResponse]  # type: ignore[assignment]
-    """A whole trajectory, for clients that play the policy themselves; it can begin the next episode too, which makes it one
+    """A whole trajectory, for clients that play the policy themselves; it can also start the next episode, which makes it one
     round trip an episode. All of it is applied, or none.
     """
     EndEpisode: _aio.UnaryUnaryMultiCallable[_control_pb2.EndEpisodeRequest, _control_pb2.EndEpisodeResponse]  # type: ignore[assignment]
@@ -87,7 +87,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.StartEpisodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.StartEpisodeResponse, _abc.Awaitable[_control_pb2.StartEpisodeResponse]]:
-        """Samples, plans, moves the dual variables and begins the next episode."""
+        """Samples, plans, updates the dual variables and starts the next episode."""
 
     @_abc_1.abstractmethod
     def GetAction(
@@ -129,7 +129,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ReportEpisodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ReportEpisodeResponse, _abc.Awaitable[_control_pb2.ReportEpisodeResponse]]:
-        """A whole trajectory, for clients that play the policy themselves; it can begin the next episode too, which makes it one
+        """A whole trajectory, for clients that play the policy themselves; it can also start the next episode, which makes it one
         round trip an episode. All of it is applied, or none.
         """
 

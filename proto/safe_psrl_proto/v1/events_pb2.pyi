@@ -166,9 +166,9 @@ class EpisodeStarted(_message.Message):
     plan_seconds: _builtins.float
     """Seconds that sampling and planning took."""
     state: _builtins.int
-    """The state that the episode was said to begin in, if it was."""
+    """The requested initial state, if there is one."""
     policy_digest: _builtins.bytes
-    """Of a large policy, which is stored beside the stream for as long as it may be asked for: the BLAKE2b digest, 32 bytes, of
+    """Of a large policy, which is stored beside the stream while its episode is kept: the BLAKE2b digest, 32 bytes, of
     what is stored, a Policy message compressed with zlib. Empty if the policy is in this message.
     """
     @_builtins.property
@@ -344,7 +344,7 @@ Global___AgentPaused: _TypeAlias = AgentPaused  # noqa: Y015
 
 @_typing.final
 class AgentResumed(_message.Message):
-    """Episodes may begin again."""
+    """New episodes are allowed again."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -361,7 +361,7 @@ Global___AgentResumed: _TypeAlias = AgentResumed  # noqa: Y015
 
 @_typing.final
 class AgentDeleted(_message.Message):
-    """The agent is gone. Its name may be used again; the stream goes on, so that nobody takes the new agent for the old one."""
+    """The agent was deleted. Its name may be used again; the stream continues, so versions distinguish both agents."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -429,7 +429,7 @@ Global___PackedArray: _TypeAlias = PackedArray  # noqa: Y015
 
 @_typing.final
 class EpisodeRecord(_message.Message):
-    """An episode that is open, or was closed lately and may still be asked about."""
+    """An episode that is open, or was closed recently and is kept for repeated calls."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -524,7 +524,7 @@ Global___Totals: _TypeAlias = Totals  # noqa: Y015
 
 @_typing.final
 class Snapshot(_message.Message):
-    """The state of an agent after a number of events. Enough to go on from; no pickles, no code."""
+    """The state of an agent after a number of events. Enough to continue from; no pickles, no code."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
