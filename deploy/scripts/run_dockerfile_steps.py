@@ -168,7 +168,7 @@ class Build:
 
 
 def _identity(user: int) -> dict[str, Any]:
-    """For a subprocess; only root can become somebody else."""
+    """For a subprocess; only root can change the user."""
     return {"user": user, "group": user, "extra_groups": []} if os.geteuid() == 0 else {}
 
 

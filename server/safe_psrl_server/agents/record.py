@@ -132,7 +132,7 @@ class AgentRecord:
             self.restore(event.agent_imported.snapshot)
             self.created_micros = event.time_micros
         else:
-            raise ValueError(f"event {self.version + 1} of {self.name} is of an unknown kind")
+            raise ValueError(f"event {self.version + 1} of {self.name} has an unknown kind")
         self.version += 1
 
     def restore(self, snapshot: events_pb2.Snapshot) -> None:

@@ -56,7 +56,7 @@ def check_record(record: AgentRecord) -> None:
     Events are applied without checks, so an impossible record would fail every later call.
     """
     if not record.exists:
-        raise ValueError("it is of an agent that was deleted")
+        raise ValueError("the agent was deleted")
     spec, state, totals = record.definition.spec, record.state, record.totals
     counted = [state.episode, totals.completed_episodes, totals.transitions, totals.overridden_actions, *totals.violations]
     _require(all(0 <= number <= MOST for number in counted), "its counts are impossible")
@@ -72,7 +72,7 @@ def check_record(record: AgentRecord) -> None:
     sums_of_episodes = [totals.reward, totals.last_reward, *totals.constraint_regret, *totals.constraint_regret_max]
     _require(bool((np.abs([*sums_of_episodes, *totals.last_costs]) <= MOST).all()), "its totals are not finite, or impossible")
     for per_constraint in (totals.constraint_regret, totals.constraint_regret_max, totals.violations, totals.last_costs):
-        _require(len(per_constraint) == spec.num_constraints, "its totals are not one for each constraint")
+        _require(len(per_constraint) == spec.num_constraints, "its totals must have one entry per constraint")
     _require(list(record.episodes) == sorted(record.episodes), "its episodes are out of order")
     _require(len(record.open_episodes) <= record.definition.max_open_episodes, "it has too many open episodes")
     for episode in record.episodes.values():
@@ -96,16 +96,16 @@ def _check_episode(episode: Episode, record: AgentRecord) -> None:
         started.next_dual_variables,
         started.predicted_costs,
     ):
-        _require(len(per_constraint) == spec.num_constraints, "its plan is not one for each constraint")
+        _require(len(per_constraint) == spec.num_constraints, "its plan must have one entry per constraint")
         _require(bool(np.isfinite(per_constraint).all()), "its plan is not finite")
     _require(bool(np.isfinite([started.predicted_reward, started.plan_seconds]).all()), "its plan is not finite")
     _require(all(scale > 0 for scale in started.dual_scale), "a dual scale is not positive")
-    _require(bool(((policy >= 0) & (policy < spec.num_actions)).all()), "its policy plays actions that there are not")
-    _require(episode.end in events_pb2.EpisodeEnd.values(), "it ended in an unknown way")
+    _require(bool(((policy >= 0) & (policy < spec.num_actions)).all()), "its policy has actions that do not exist")
+    _require(episode.end in events_pb2.EpisodeEnd.values(), "its end is unknown")
     _require(not (episode.is_open and episode.next_step >= spec.horizon), "it is open after its last step")
     for transition in episode.transitions:
         costs = len(transition.costs)
-        _require(costs == spec.num_constraints, f"step {transition.step} has not one cost for each constraint")
+        _require(costs == spec.num_constraints, f"step {transition.step} must have one cost per constraint")
         check_transition(spec, transition)
 
 
