@@ -29,6 +29,7 @@ from safe_psrl_server.rpc.admin import AdminService
 from safe_psrl_server.rpc.control import ControlService
 from safe_psrl_server.rpc.errors import Rejections
 from safe_psrl_server.rpc.health import HealthService
+from safe_psrl_server.rpc.middleware import Services
 from safe_psrl_server.security.access import AccessControl
 from safe_psrl_server.security.addresses import is_local
 from safe_psrl_server.security.authentication import Authentication, may_scrape
@@ -129,7 +130,6 @@ class Server:
     def _build_grpc(self) -> grpc.aio.Server:
         limits = self.config.limits
         server = grpc.aio.server(
-            interceptors=[CallMetrics(self.agents.meter.registry), self._access_control()],
             options=[
                 ("grpc.max_receive_message_length", limits.max_message_bytes),
                 ("grpc.max_send_message_length", limits.max_message_bytes),
@@ -144,15 +144,17 @@ class Server:
             ],
             maximum_concurrent_rpcs=limits.max_concurrent_calls,
         )
+        services: Any = Services([CallMetrics(self.agents.meter.registry), self._access_control()])
         control = ControlService(self._commands, limits.max_stream_backlog)
-        control_pb2_grpc.add_ControlServiceServicer_to_server(control, server)
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._commands, self.config.quotas), server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        control_pb2_grpc.add_ControlServiceServicer_to_server(control, services)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._commands, self.config.quotas), services)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         if self.config.reflection:
             names = (control_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR)
             shown = [service.full_name for file in names for service in file.services_by_name.values()]
             mirror: Any = reflection.aio.ReflectionServicer([*shown, reflection.SERVICE_NAME])
-            reflection_pb2_grpc.add_ServerReflectionServicer_to_server(mirror, server)  # type: ignore[no-untyped-call]
+            reflection_pb2_grpc.add_ServerReflectionServicer_to_server(mirror, services)  # type: ignore[no-untyped-call]
+        server.add_generic_rpc_handlers((services,))
         return server
 
     async def _listen(self) -> str:

@@ -17,10 +17,9 @@ UNKNOWN_METHOD: Final = ("unary", "unknown", "unknown")  # shared by all unknown
 
 
 class CallMetrics(Middleware):
-    """Counts every call. Must be the outermost interceptor, so that calls rejected by others are counted too."""
+    """Counts every call. Must be outermost, so that calls rejected by others are counted too."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__()
         self._started = Counter("grpc_server_started", "Calls received.", LABELS, registry=registry)
         self._handled = Counter(
             "grpc_server_handled",

@@ -1,8 +1,8 @@
-"""Interceptors that surround every call with a context manager, whatever the method's type."""
+"""What surrounds every call, whatever the method's type."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc
 
@@ -15,32 +15,48 @@ Deserializer = Callable[[bytes], Any]
 MAX_BATCH_CALLS: Final = 1024
 
 
-class Middleware(grpc.aio.ServerInterceptor):
-    """Wraps the handler of a method at its first call and keeps the result."""
-
-    def __init__(self) -> None:
-        self._wrapped: dict[str, Handler] = {}
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            self.on_unknown_method()
-            return None
-        method: str = handler_call_details.method
-        if method not in self._wrapped:
-            self._wrapped[method] = self.wrap(method, handler)
-        return self._wrapped[method]
+class Middleware(Protocol):
+    """Something that surrounds every call."""
 
     def wrap(self, method: str, handler: Handler) -> Handler:
         """The handler to use in place of `handler`."""
-        raise NotImplementedError
+        ...
 
     def on_unknown_method(self) -> None:
         """Called before gRPC answers a call to a method that does not exist."""
+        ...
+
+
+class Services(grpc.GenericRpcHandler):
+    """The services of a server, registered here as with the server itself. Middleware surrounds each method's handler, the
+    first one outermost. Handlers are wrapped once: two interceptors of grpc.aio took a third more CPU for an echo call.
+    """
+
+    def __init__(self, middleware: Sequence[Middleware]) -> None:
+        self._middleware = middleware
+        self._services: list[grpc.GenericRpcHandler] = []
+        self._wrapped: dict[str, Handler] = {}  # by method
+
+    def add_generic_rpc_handlers(self, services: Sequence[grpc.GenericRpcHandler]) -> None:
+        self._services += services
+
+    def add_registered_method_handlers(self, _service: str, _handlers: Mapping[str, Handler]) -> None:
+        """The same handlers, for servers that look them up by name."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
+        method: str = handler_call_details.method
+        if method in self._wrapped:
+            return self._wrapped[method]
+        found = (service.service(handler_call_details) for service in self._services)
+        handler: Handler = next((each for each in found if each is not None), None)
+        if handler is None:
+            for middleware in self._middleware:
+                middleware.on_unknown_method()
+            return None
+        for middleware in reversed(self._middleware):
+            handler = middleware.wrap(method, handler)
+        self._wrapped[method] = handler
+        return handler
 
 
 def surround(handler: Handler, around: Around, deserialize: Deserializer | None, on_reply: Callable[[], None]) -> Handler:

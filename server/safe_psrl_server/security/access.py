@@ -29,7 +29,6 @@ class AccessControl(Middleware):
         *,
         open_reflection: bool = False,
     ) -> None:
-        super().__init__()
         self._authentication = authentication
         self._limiter = limiter
         self._rejections = rejections
@@ -57,6 +56,9 @@ class AccessControl(Middleware):
                 await self._rejections.abort(context, error, agent)
 
         return surround(handler, admit, None, lambda: None)
+
+    def on_unknown_method(self) -> None:
+        """gRPC itself answers; there is nothing to protect."""
 
     def _rule(self, method: str) -> Rule | None:
         rule = RULES.get(method)
