@@ -81,6 +81,7 @@ def serve(
         typer.echo(tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True)), nl=False)
         return
 
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is imported: our own line reports a port that is taken
     import asyncio  # noqa: PLC0415
 
     import uvloop  # noqa: PLC0415

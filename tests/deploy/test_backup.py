@@ -117,7 +117,7 @@ def test_backups_refuse_what_would_do_harm(new_server: NewServer, tmp_path: Path
     data = small_store(new_server)
     backup = tmp_path / "backup"
     assert run("store", "backup", backup, "--from", f"sqlite:{data}").returncode == 0
-    assert sorted(path.name for path in backup.iterdir()) == ["commits", "safe-psrl.db"]
+    assert sorted(path.name for path in backup.iterdir()) == ["commit-counter", "safe-psrl.db"]
 
     for arguments, why in (
         (("store", "backup", backup, "--from", f"sqlite:{data}"), "exists already"),
