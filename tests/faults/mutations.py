@@ -111,8 +111,8 @@ MUTATIONS: Final = (
         [
             Edit(
                 RUNTIME,
-                "            self._fail(batch, error)\n            return\n",
-                "            conflicts = set()\n",
+                "        except StoreUnavailableError as error:\n",
+                "        except StoreFailedError:\n            conflicts = set()\n        except StoreUnavailableError as error:\n",
             )
         ],
     ),

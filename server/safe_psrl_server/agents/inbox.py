@@ -109,7 +109,9 @@ class Inbox:
             raise
 
     def release(self, agent: str) -> None:
-        waiting = self._held[agent]
+        waiting = self._held.get(agent)
+        if waiting is None:  # after `clear`
+            return
         while waiting:
             turn = waiting.popleft()
             if not turn.done():
@@ -125,9 +127,11 @@ class Inbox:
         await self._idle.wait()
 
     def clear(self) -> list[Call[Any]]:
-        """Remove and return all waiting calls."""
+        """Remove and return all waiting calls, and release every agent."""
         calls = [call for queue in self._queues.values() for call in queue]
         self._queues.clear()
+        for agent in list(self._held):
+            self.release(agent)
         return calls
 
     def _next(self, agent: str) -> Call[Any]:

@@ -74,8 +74,7 @@ class Runtime:
         if self.failure is not None:
             call.fail(_stopping(self.failure))
             return call.future
-        late = DeadlineError(f"not done within {self._call_seconds:g} s; it may still complete and can be repeated")
-        timer = loop.call_later(self._call_seconds, call.fail, late)
+        timer = loop.call_later(self._call_seconds, self._give_up, call)
         call.future.add_done_callback(lambda _: timer.cancel())
         self._inbox.put(call)
         return call.future
@@ -94,17 +93,23 @@ class Runtime:
             self._inbox.release(agent)
 
     async def run(self) -> None:
-        """The loop. Ends when a commit fails."""
+        """The loop. Ends when a commit fails, or at a defect: then nothing more may be acknowledged."""
         while self.failure is None:
             calls = await self._inbox.take()
-            batch = [decided for call in calls if (decided := self._decide(call)) is not None]
-            if batch:
-                await self._commit(batch)
+            try:
+                batch = [decided for call in calls if (decided := self._decide(call)) is not None]
+                if batch:
+                    await self._commit(batch)
+            except Exception as error:  # noqa: BLE001  # the outcome is unknown
+                self._fail(calls, error)
 
     async def finish(self) -> None:
         """Return when every call is answered."""
         if self.failure is None:
             await self._inbox.wait_until_idle()
+
+    def _give_up(self, call: Call[Any]) -> None:
+        call.fail(DeadlineError(f"not done within {self._call_seconds:g} s; it may still complete and can be repeated"))
 
     # --- decide
 
@@ -185,9 +190,6 @@ class Runtime:
             for decided in batch:
                 self._end(decided.call, unavailable(error))
             return
-        except Exception as error:  # noqa: BLE001  # the outcome is unknown: nothing more may be acknowledged
-            self._fail(batch, error)
-            return
         self._meter.committed(time.perf_counter() - began, sum(len(decided.append.events) for decided in batch))
         for decided in batch:
             if decided.append.agent in conflicts:
@@ -234,12 +236,10 @@ class Runtime:
             self._registry.drop_blank(call.agent)
         self._inbox.release(call.agent)
 
-    def _fail(self, batch: list[_Decided], error: Exception) -> None:
+    def _fail(self, calls: list[Call[Any]], error: Exception) -> None:
         """The process must stop: fail every call."""
         self.failure = error if isinstance(error, StoreFailedError) else StoreFailedError(f"a commit failed: {error!r}")
-        for decided in batch:
-            self._end(decided.call, _stopping(self.failure))
-        for call in self._inbox.clear():
+        for call in [*calls, *self._inbox.clear()]:
             call.fail(_stopping(self.failure))
         self.failed.set()
 

@@ -548,3 +548,24 @@ async def test_a_busy_agent_still_gets_its_snapshots(make_bench: Any, make_spec:
     await asyncio.gather(*calls)
     assert (await bench.store.heads())["a"].snapshot_version > 50
     await bench.close()
+
+
+async def test_a_defect_in_the_loop_fails_every_call_and_stops_the_server(
+    make_bench: Any, make_spec: Spec, transition: See, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No caller waits for ever, and closing does not hang."""
+    store = MemoryStore()
+    bench = await make_bench(store).open()
+    await bench.commands.create("a", make_spec())
+    await start(bench)
+
+    async def broken(_appends: object) -> set[str]:
+        raise MemoryError
+
+    monkeypatch.setattr(store, "commit", broken)
+    calls = [report(bench, transition(0, 1, 0), episode=1, step=step) for step in range(3)]
+    for call in calls:
+        with pytest.raises(UnavailableError, match="MemoryError"):
+            await asyncio.wait_for(call, 10)
+    assert bench.agents.runtime.failed.is_set()
+    await asyncio.wait_for(bench.close(), 10)
