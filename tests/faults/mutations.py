@@ -112,7 +112,8 @@ MUTATIONS: Final = (
             Edit(
                 RUNTIME,
                 "        except StoreUnavailableError as error:\n",
-                "        except StoreFailedError:\n            conflicts = set()\n        except StoreUnavailableError as error:\n",
+                "        except StoreFailedError:\n            conflicts = set()\n"
+                "        except StoreUnavailableError as error:\n",
             )
         ],
     ),
