@@ -42,6 +42,23 @@ def report(bench: Any, transition: control_pb2.Transition, **fields: Any) -> Any
     return bench.commands.report(request, wants_action=False)
 
 
+async def start_slowly(bench: Any, go_on: threading.Event, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A start whose plan is being made in a worker thread, until `go_on` is set."""
+    planning, make_plan = threading.Event(), planner.make_plan
+
+    def slow(*arguments: Any) -> planner.TimedPlan:
+        planning.set()
+        assert go_on.wait(30)
+        return make_plan(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "is_short", lambda _learner: False)
+        patch.setattr(planner, "make_plan", slow)
+        waiting = start(bench)
+        await asyncio.to_thread(planning.wait, 30)
+    return waiting
+
+
 # --- time
 
 
@@ -183,18 +200,8 @@ async def test_agents_do_not_wait_for_each_other(bench: Any, make_spec: Spec, mo
     """While a long plan is made for one agent, another one acts."""
     for name in ("a", "b"):
         await bench.commands.create(name, make_spec())
-    planning, go_on, make_plan = threading.Event(), threading.Event(), planner.make_plan
-
-    def slow(*arguments: Any) -> planner.TimedPlan:
-        planning.set()
-        assert go_on.wait(30)
-        return make_plan(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(runtime, "is_short", lambda _learner: False)
-        patch.setattr(planner, "make_plan", slow)
-        waiting = start(bench)
-        await asyncio.to_thread(planning.wait, 30)
+    go_on = threading.Event()
+    waiting = await start_slowly(bench, go_on, monkeypatch)
     acted = await bench.commands.get_action(control_pb2.GetActionRequest(agent="b", state=0))
     assert acted.episode == 1
     assert not waiting.done()
@@ -210,18 +217,8 @@ async def test_a_plan_made_for_an_outdated_record_is_made_again(
     one, two = await make_bench(store).open(), await make_bench(store).open()
     for bench in (one, two):
         await bench.commands.create("a", make_spec(max_open_episodes=2))
-    planning, go_on, make_plan = threading.Event(), threading.Event(), planner.make_plan
-
-    def slow(*arguments: Any) -> planner.TimedPlan:
-        planning.set()
-        assert go_on.wait(30)
-        return make_plan(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(runtime, "is_short", lambda _learner: False)
-        patch.setattr(planner, "make_plan", slow)
-        waiting = start(one)
-        await asyncio.to_thread(planning.wait, 30)
+    go_on = threading.Event()
+    waiting = await start_slowly(one, go_on, monkeypatch)
     assert (await start(two)).episode == 1
     go_on.set()
     assert (await waiting).episode == 2

@@ -136,3 +136,14 @@ def test_two_credentials_are_none(guarded: Any, channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         call(b"", metadata=(header, header), timeout=20)
     assert caught.value.code() is Code.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize(("token", "code"), [(None, Code.UNAUTHENTICATED), ("admin", Code.INVALID_ARGUMENT)])
+def test_credentials_are_checked_before_a_body_is_parsed(guarded: Any, token: str | None, code: Code) -> None:
+    """A body that cannot be parsed is reported only to callers who may be heard."""
+    metadata = [("authorization", f"Bearer {guarded.tokens[token]}")] if token else []
+    with grpc.insecure_channel(guarded.target) as channel:
+        call = channel.unary_unary("/safe_psrl.v1.ControlService/ReportEpisode")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(b"\xff\xff\xff", metadata=metadata, timeout=20)
+    assert caught.value.code() == code
