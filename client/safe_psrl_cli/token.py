@@ -56,8 +56,8 @@ def create(
 
     Example: safe-psrl token create --name ops --role admin --agents '*' > ops.token
     """
+    from safe_psrl_server.security.identities import create_token  # noqa: PLC0415
     from safe_psrl_server.security.roles import Role  # noqa: PLC0415
-    from safe_psrl_server.security.token_file import create_token  # noqa: PLC0415
 
     with _reported(identities):
         typer.echo(create_token(identities, name, [Role(word) for word in role], agents))
@@ -69,7 +69,7 @@ def list_tokens(identities: File = DEFAULT_FILE, as_json: AsJson = False) -> Non
 
     Example: safe-psrl token list --identities identities.toml
     """
-    from safe_psrl_server.security.token_file import read_identities  # noqa: PLC0415
+    from safe_psrl_server.security.identities import read_identities  # noqa: PLC0415
 
     with _reported(identities):
         if not identities.exists():
@@ -100,7 +100,7 @@ def revoke(
 
     Example: safe-psrl token revoke line-7
     """
-    from safe_psrl_server.security.token_file import revoke_tokens  # noqa: PLC0415
+    from safe_psrl_server.security.identities import revoke_tokens  # noqa: PLC0415
 
     with _reported(identities):
         count = revoke_tokens(identities, name)

@@ -17,7 +17,7 @@ from safe_psrl.problem.documents import options_from_document, options_to_docume
 from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
 from safe_psrl_server.agents.commands import AgentCommands
-from safe_psrl_server.agents.conversion import cmdp_to_message
+from safe_psrl_server.agents.definition import cmdp_to_message
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.config import ConfigError, DeclaredAgent, ServerConfig
 from safe_psrl_server.errors import DataLossError, ServiceError
@@ -30,13 +30,10 @@ from safe_psrl_server.rpc.control import ControlService
 from safe_psrl_server.rpc.errors import Rejections
 from safe_psrl_server.rpc.health import HealthService
 from safe_psrl_server.rpc.middleware import Services
-from safe_psrl_server.security.access import AccessControl
-from safe_psrl_server.security.addresses import is_local
-from safe_psrl_server.security.authentication import Authentication, may_scrape
-from safe_psrl_server.security.identities import IdentitiesError
-from safe_psrl_server.security.identity_store import IdentityStore
-from safe_psrl_server.security.rate_limiter import RateLimiter
-from safe_psrl_server.security.tls import certificates_of
+from safe_psrl_server.security.access import AccessControl, may_scrape
+from safe_psrl_server.security.identities import IdentitiesError, IdentityStore
+from safe_psrl_server.security.quotas import RateLimiter
+from safe_psrl_server.security.tls import certificates_of, is_local
 from safe_psrl_server.store import StoreFailedError, open_store, redacted_address
 
 log = structlog.get_logger()
@@ -144,7 +141,10 @@ class Server:
             ],
             maximum_concurrent_rpcs=limits.max_concurrent_calls,
         )
-        services: Any = Services([CallMetrics(self.agents.meter.registry), self._access_control()])
+        security = self.config.security
+        access = AccessControl(self._identities, RateLimiter(self.config.quotas), open_reflection=security.open_reflection)
+        metrics, rejections = CallMetrics(self.agents.meter.registry), Rejections(self.agents.meter)
+        services: Any = Services(metrics, access, rejections, limits.stream_idle_seconds)
         control = ControlService(self._commands, limits.max_stream_backlog)
         control_pb2_grpc.add_ControlServiceServicer_to_server(control, services)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._commands, self.config.quotas), services)
@@ -191,15 +191,6 @@ class Server:
             return IdentityStore(self.config.security.identities)
         except IdentitiesError as error:
             raise ConfigError(f"security.identities: {error}") from None
-
-    def _access_control(self) -> AccessControl:
-        return AccessControl(
-            Authentication(self._identities),
-            RateLimiter(self.config.quotas),
-            Rejections(self.agents.meter),
-            self.config.limits.stream_idle_seconds,
-            open_reflection=self.config.security.open_reflection,
-        )
 
     def _may_scrape(self, authorization: str) -> bool:
         return self._identities is None or self.config.security.open_metrics or may_scrape(self._identities, authorization)

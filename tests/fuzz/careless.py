@@ -8,11 +8,10 @@ import pytest
 
 from safe_psrl_server.agents import commands, decisions
 from safe_psrl_server.agents.commands import AgentCommands, ReportedEpisode
-from safe_psrl_server.agents.inbox import Decision
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.errors import ServiceError
+from safe_psrl_server.rpc import middleware
 from safe_psrl_server.rpc.step_stream import StepStream
-from safe_psrl_server.security import access
 
 Mistake = Callable[[pytest.MonkeyPatch], None]
 
@@ -51,7 +50,7 @@ def half(patch: pytest.MonkeyPatch) -> None:
         for step, transition in enumerate(request.transitions):
 
             def decide(record: Any, step: int = step, transition: Any = transition) -> Any:
-                return Decision(*decisions.report(record, request.episode, step, transition, self.agents.now_micros()))
+                return decisions.report(record, request.episode, step, transition, self.agents.now_micros())
 
             reported = await self.agents.runtime.submit(request.agent, decide)
             done, duplicates = reported.done, duplicates + reported.duplicate
@@ -67,7 +66,7 @@ def gullible(patch: pytest.MonkeyPatch) -> None:
 
 def unread(patch: pytest.MonkeyPatch) -> None:
     """Bytes that are no message are left to gRPC."""
-    patch.setattr(access, "parsed", lambda parse, data: parse(data))
+    patch.setattr(middleware, "parsed", lambda parse, data: parse(data))
 
 
 def asleep(patch: pytest.MonkeyPatch) -> None:

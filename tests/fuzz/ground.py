@@ -19,13 +19,13 @@ from safe_psrl_client.documents import spec_from_document as client_spec
 from safe_psrl_client.errors import InvalidDocumentError
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.agents.commands import AgentCommands
-from safe_psrl_server.agents.conversion import cmdp_to_message
+from safe_psrl_server.agents.definition import cmdp_to_message
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.config import load_config
 from safe_psrl_server.rpc.errors import DETAILS_KEY
+from safe_psrl_server.security.identities import create_token
 from safe_psrl_server.security.roles import Role
-from safe_psrl_server.security.token_file import create_token
 from safe_psrl_server.server import Server
 from tests.fuzz.inputs import METHODS, Input, Method
 from tests.fuzz.plausible import small_specs

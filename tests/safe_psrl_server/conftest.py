@@ -16,8 +16,7 @@ from safe_psrl import CmdpSpec, Constraint, warm_up
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, events_pb2, model_pb2
 from safe_psrl_server.agents import decisions
 from safe_psrl_server.agents.commands import AgentCommands
-from safe_psrl_server.agents.conversion import cmdp_to_message
-from safe_psrl_server.agents.definition import completed
+from safe_psrl_server.agents.definition import cmdp_to_message, completed
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.config import Limits, SnapshotPolicy

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from safe_psrl import CmdpSpec, Constraint, SafePsrl, Transition, act, settle
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
-from safe_psrl_server.agents.conversion import cmdp_to_message, unpack
+from safe_psrl_server.agents.definition import cmdp_to_message, unpack
 from safe_psrl_testbed import scenario_named
 from safe_psrl_testbed.environment import TabularEnvironment
 from safe_psrl_testbed.random_cmdp import random_cmdp

@@ -89,14 +89,15 @@ def reports_alone(commands: Any, request: control_pb2.ReportEpisodeRequest) -> A
     return HONEST_REPORT(commands, alone)
 
 
-def tells_of_no_end(*arguments: Any) -> Any:
-    events, reported = HONEST_STEP(*arguments)
-    return events, reported._replace(is_last=False)
+def tells_of_no_end(*arguments: Any, **options: Any) -> Any:
+    decision = HONEST_STEP(*arguments, **options)
+    return decision._replace(reply=decision.reply._replace(is_last=False))
 
 
-def tells_of_the_horizon_alone(*arguments: Any) -> Any:
-    events, reported = HONEST_STEP(*arguments)
-    return events, reported._replace(is_last=reported.step == len(reported.episode.policy) - 1)
+def tells_of_the_horizon_alone(*arguments: Any, **options: Any) -> Any:
+    decision = HONEST_STEP(*arguments, **options)
+    reported = decision.reply
+    return decision._replace(reply=reported._replace(is_last=reported.step == len(reported.episode.policy) - 1))
 
 
 HONEST_STEP = decisions.report
@@ -116,7 +117,7 @@ HONEST_REPORT = commands.AgentCommands.report_episode
         ("agents.decisions.report", tells_of_the_horizon_alone, "episodes.terminal-completes"),
         ("rpc.errors.metadata_of", lambda _: {}, "errors.details"),
         ("rpc.errors.MAX_TEXT_BYTES", 10**6, "errors.long-nonsense"),
-        ("security.access.parsed", lambda parse, data: parse(data), "transport.malformed"),
+        ("rpc.middleware.parsed", lambda parse, data: parse(data), "transport.malformed"),
         ("agents.commands.AgentCommands.report_episode", reports_alone, "streams.whole-episodes"),
         ("agents.record.AgentRecord.state_after", lambda record, _trajectory: record.state, "episodes.report-and-begin"),
     ],

@@ -12,8 +12,7 @@ import pytest
 import safe_psrl_proto
 from safe_psrl import SafePsrl, Transition, act
 from safe_psrl_proto.v1 import admin_pb2
-from safe_psrl_server.agents.conversion import unpack
-from safe_psrl_server.agents.definition import definition_of
+from safe_psrl_server.agents.definition import definition_of, unpack
 from tests.system.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow

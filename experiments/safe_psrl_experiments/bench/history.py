@@ -12,12 +12,10 @@ from safe_psrl.problem.presets import preset
 from safe_psrl_experiments.bench.measure import Report, Result, judged, silent
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents import decisions
-from safe_psrl_server.agents.conversion import cmdp_to_message
-from safe_psrl_server.agents.definition import completed
-from safe_psrl_server.agents.folding import folded
+from safe_psrl_server.agents.definition import cmdp_to_message, completed
 from safe_psrl_server.agents.planner import PLANNED_BY
 from safe_psrl_server.agents.record import AgentRecord
-from safe_psrl_server.agents.snapshot import snapshot_of
+from safe_psrl_server.agents.snapshot import folded, snapshot_of
 from safe_psrl_server.store.interface import Append
 from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
 

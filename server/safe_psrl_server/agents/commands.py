@@ -2,21 +2,20 @@
 
 import re
 from asyncio import Future
+from functools import partial
 from typing import Final, NamedTuple
 
 from safe_psrl.errors import SpecError
 from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents import decisions
-from safe_psrl_server.agents.conversion import cmdp_to_message
-from safe_psrl_server.agents.decisions import Acted, Reported
-from safe_psrl_server.agents.definition import completed, definition_of
-from safe_psrl_server.agents.inbox import Decision, PlanNeeded
-from safe_psrl_server.agents.planner import PLANNED_BY, TimedPlan
+from safe_psrl_server.agents.decisions import Acted, Decision, PlanNeeded, Reported, TimedPlan
+from safe_psrl_server.agents.definition import cmdp_to_message, completed, definition_of
+from safe_psrl_server.agents.planner import PLANNED_BY
 from safe_psrl_server.agents.record import AgentRecord, Episode
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.snapshot import check_record
-from safe_psrl_server.agents.validation import check_first_state, check_may_act, find_episode
+from safe_psrl_server.agents.validation import check_first_state, find_episode
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
@@ -83,19 +82,18 @@ class AgentCommands:
 
     def report(
         self, request: "control_pb2.ReportTransitionRequest | control_pb2.StepRequest", *, wants_action: bool
-    ) -> "Future[tuple[AgentRecord, Reported]]":
+    ) -> "Future[Reported]":
         """One transition. If the next action is requested, too, a paused agent needs a fallback policy."""
         if not request.HasField("transition"):
             raise InvalidArgumentError("transition", "is missing")
-        episode = request.episode if request.HasField("episode") else None
-        step = request.step if request.HasField("step") else None
-
-        def decide(record: AgentRecord) -> Decision[tuple[AgentRecord, Reported]]:
-            if wants_action:
-                check_may_act(record)
-            events, reported = decisions.report(record, episode, step, request.transition, self.agents.now_micros())
-            return Decision(events, (record, reported))
-
+        decide = partial(
+            decisions.report,
+            number=request.episode if request.HasField("episode") else None,
+            step=request.step if request.HasField("step") else None,
+            transition=request.transition,
+            now_micros=self.agents.now_micros(),
+            wants_action=wants_action,
+        )
         return self.agents.runtime.submit(request.agent, decide)
 
     def report_episode(self, request: control_pb2.ReportEpisodeRequest) -> "Future[ReportedEpisode]":
@@ -127,9 +125,8 @@ class AgentCommands:
         return self.agents.runtime.submit(request.agent, decide)
 
     def end_episode(self, request: control_pb2.EndEpisodeRequest) -> "Future[Episode]":
-        def decide(record: AgentRecord) -> Decision[Episode]:
-            return Decision(*decisions.end_episode(record, request.episode, request.end, self.agents.now_micros()))
-
+        now = self.agents.now_micros()
+        decide = partial(decisions.end_episode, number=request.episode, end=request.end, now_micros=now)
         return self.agents.runtime.submit(request.agent, decide)
 
     # --- control plane

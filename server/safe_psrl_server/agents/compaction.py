@@ -1,13 +1,11 @@
 """Snapshots: they shorten streams, so that an agent is loaded from a snapshot and the few events after it."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 
-from safe_psrl_server.agents.background import Background
 from safe_psrl_server.agents.registry import Agent, Registry, for_each
 from safe_psrl_server.agents.runtime import Runtime
 from safe_psrl_server.agents.snapshot import restored, snapshot_of
@@ -38,8 +36,7 @@ class Compactor:
         self._policy = policy
         self._meter = meter
         self._now_micros = now_micros
-        self._background = Background()
-        self._running = set[str]()
+        self._running = dict[str, asyncio.Task[None]]()  # by agent
 
     def consider(self, agent: Agent) -> None:
         """Take a snapshot of `agent`, which has changed, if loading it without would take long."""
@@ -48,8 +45,7 @@ class Compactor:
             return
         to_read = max(record.version - agent.snapshot_version, agent.unsaved_steps // STEPS_PER_EVENT)
         if to_read >= self._policy.every_events or not record.exists:
-            self._running.add(agent.name)
-            self._background.start(self.save(agent))
+            self._running[agent.name] = asyncio.create_task(self.save(agent))
 
     async def run(self) -> None:
         """Snapshots by age, until cancelled."""
@@ -67,10 +63,9 @@ class Compactor:
 
     async def close(self) -> None:
         """Finish, and take a snapshot of every agent that changed."""
-        await self._background.ended()
+        await asyncio.gather(*self._running.values())
         ours = {agent.name: agent for agent in self._registry.loaded() if self._is_ours(agent)}
-        with contextlib.suppress(StoreFailedError):  # the runtime reports it
-            await for_each(ours, lambda name: self.save(ours[name]), SNAPSHOTS_AT_ONCE)
+        await for_each(ours, lambda name: self.save(ours[name]), SNAPSHOTS_AT_ONCE)
 
     async def save(self, agent: Agent) -> None:
         """Store a snapshot, if the agent has changed since the last one."""
@@ -81,8 +76,10 @@ class Compactor:
             log.critical("snapshot failed", agent=agent.name, error=str(error))
         except StoreUnavailableError as error:
             log.warning("snapshot postponed", agent=agent.name, error=str(error))
+        except StoreFailedError:
+            pass  # the next commit fails, too, and stops the server
         finally:
-            self._running.discard(agent.name)
+            self._running.pop(agent.name, None)
 
     async def _save(self, agent: Agent) -> None:
         record = agent.record

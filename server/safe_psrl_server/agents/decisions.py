@@ -4,13 +4,13 @@ Every function takes a record and either returns events (maybe none) and the con
 `ServiceError`, in which case nothing has happened.
 """
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from safe_psrl.learner import Plan, Transition
+from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2
-from safe_psrl_server.agents.conversion import write_policy
-from safe_psrl_server.agents.observations import Observation, write_steps
+from safe_psrl_server.agents.definition import write_policy
+from safe_psrl_server.agents.events import Observation, write_steps
 from safe_psrl_server.agents.record import COMPLETED, AgentRecord, Episode
 from safe_psrl_server.agents.validation import (
     check_continuity,
@@ -30,6 +30,29 @@ from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError,
 
 MAX_REQUEST_ID: Final = 128
 ABANDONED: Final = events_pb2.EPISODE_END_ABANDONED
+Reply = TypeVar("Reply")
+
+
+class Decision(NamedTuple, Generic[Reply]):
+    """Events to append, and what the caller receives once they are durable."""
+
+    events: Sequence[events_pb2.Event]
+    reply: Reply
+
+
+class TimedPlan(NamedTuple):
+    """A plan and the seconds it took."""
+
+    plan: Plan
+    seconds: float
+
+
+class PlanNeeded(NamedTuple, Generic[Reply]):
+    """A decision that needs a plan for `state`; `finish` turns the plan into the decision."""
+
+    learner: SafePsrl
+    state: AgentState
+    finish: Callable[[TimedPlan], Decision[Reply]]
 
 
 class Reported(NamedTuple):
@@ -41,6 +64,7 @@ class Reported(NamedTuple):
     duplicate: bool
     done: bool  # the episode has ended
     is_last: bool  # by this step, so that a repeated call gets the same reply
+    record: AgentRecord
 
 
 class ReportedSteps(NamedTuple):
@@ -146,15 +170,13 @@ def ending(
     return event
 
 
-def end_episode(
-    record: AgentRecord, number: int, end: "events_pb2.EpisodeEnd.ValueType", now_micros: int
-) -> tuple[list[events_pb2.Event], Episode]:
+def end_episode(record: AgentRecord, number: int, end: "events_pb2.EpisodeEnd.ValueType", now_micros: int) -> Decision[Episode]:
     if end == events_pb2.EPISODE_END_UNSPECIFIED:
         end = events_pb2.EPISODE_END_TRUNCATED
     if end not in {events_pb2.EPISODE_END_TRUNCATED, ABANDONED}:
         raise InvalidArgumentError("end", "must be TRUNCATED or ABANDONED; episodes complete by their last transition")
     episode = find_episode(record, number)
-    return ([ending(episode, end, now_micros)] if episode.is_open else []), episode
+    return Decision([ending(episode, end, now_micros)] if episode.is_open else [], episode)
 
 
 # --- acting
@@ -194,9 +216,20 @@ def action_at(record: AgentRecord, episode: Episode, step: int, state: int) -> t
 
 
 def report(
-    record: AgentRecord, number: int | None, step: int | None, transition: control_pb2.Transition, now_micros: int
-) -> tuple[list[events_pb2.Event], Reported]:
-    """One transition of `number` (the open episode if None) at `step` (the next one if None)."""
+    record: AgentRecord,
+    number: int | None,
+    step: int | None,
+    transition: control_pb2.Transition,
+    now_micros: int,
+    *,
+    wants_action: bool = False,
+) -> Decision[Reported]:
+    """One transition of `number` (the open episode if None) at `step` (the next one if None).
+
+    If the next action is requested, too, a paused agent needs a fallback policy.
+    """
+    if wants_action:
+        check_may_act(record)
     episode = current_episode(record, number)
     if episode is None:
         raise FailedPreconditionError("no episode is open: start one with StartEpisode or GetAction", "NO_EPISODE")
@@ -207,14 +240,15 @@ def report(
     if step < episode.next_step:
         seen = checked_transition(record, step, transition, "transition")
         check_repetition(record, episode, seen, transition.terminal)
-        return [], Reported(episode, step, seen.next_state, True, not episode.is_open, ends_at(episode, step))
+        return Decision([], Reported(episode, step, seen.next_state, True, not episode.is_open, ends_at(episode, step), record))
     if not episode.is_open:
         raise closed(episode)
     check_no_gap(episode, step)
     seen = checked_transition(record, step, transition, "transition")
     check_continuity(record, seen, episode.transitions[-1] if step else None, "transition")
     done = transition.terminal or step == record.definition.spec.horizon - 1
-    return observing(episode, [seen], done, now_micros), Reported(episode, step, seen.next_state, False, done, done)
+    events = observing(episode, [seen], done, now_micros)
+    return Decision(events, Reported(episode, step, seen.next_state, False, done, done, record))
 
 
 def ends_at(episode: Episode, step: int) -> bool:

@@ -2,36 +2,21 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple
 
-from safe_psrl.learner import AgentState, SafePsrl
-from safe_psrl_proto.v1 import events_pb2
-from safe_psrl_server.agents.planner import TimedPlan
+from safe_psrl_server.agents.decisions import Decision, PlanNeeded, Reply
 from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.errors import DeadlineError, UnavailableError
 
 GATHER_SECONDS: Final = 0.002  # how long a batch waits to grow, if the previous one held more than one call
-Reply = TypeVar("Reply")
-
-
-class Decision(NamedTuple, Generic[Reply]):
-    """Events to append, and what the caller receives once they are durable."""
-
-    events: Sequence[events_pb2.Event]
-    reply: Reply
-
-
-class PlanNeeded(NamedTuple, Generic[Reply]):
-    """A decision that needs a plan for `state`; `finish` turns the plan into the decision."""
-
-    learner: SafePsrl
-    state: AgentState
-    finish: Callable[[TimedPlan], Decision[Reply]]
+NOT_READY: Final = "the server is starting or stopping; try again", "NOT_READY"
 
 
 class Prepared(NamedTuple):
-    """A decision with its stored form, made in worker threads for the record at `version`."""
+    """A decision with its stored form, made for the record at `version`."""
 
     version: int
     decision: Decision[Any]
@@ -42,23 +27,27 @@ class Prepared(NamedTuple):
 Decide = Callable[[AgentRecord], Decision[Reply] | PlanNeeded[Reply]]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Call(Generic[Reply]):
-    """A call that changes an agent, until it is answered."""
+    """A call that changes an agent, until its future is done."""
 
     agent: str
     decide: Decide[Reply]
     may_create: bool
     future: "asyncio.Future[Reply]"
+    timer: asyncio.TimerHandle | None = None  # fails the call if it takes too long
     attempts: int = 0  # decisions that were outdated when they were committed
     prepared: Prepared | None = None
 
-    def answer(self, reply: Reply) -> None:
-        if not self.future.done():  # the caller may have gone away
+    def end(self, error: Exception | None, reply: Any = None) -> None:
+        """Complete the future, unless the caller has gone away."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.future.done():
+            return
+        if error is None:
             self.future.set_result(reply)
-
-    def fail(self, error: Exception) -> None:
-        if not self.future.done():
+        else:
             self.future.set_exception(error)
             self.future.exception()  # retrieved, even if the caller has gone away
 
@@ -66,21 +55,40 @@ class Call(Generic[Reply]):
 class Inbox:
     """Filled by calls, emptied by the runtime. The calls of an agent that is held wait until it is released."""
 
-    def __init__(self) -> None:
+    def __init__(self, call_seconds: float) -> None:
+        self.rejection: tuple[str, str] | None = NOT_READY  # message and reason, for every new call
+        self._call_seconds = call_seconds
         self._queues: dict[str, deque[Call[Any]]] = {}  # none of them is empty
         self._held: dict[str, deque[asyncio.Future[None]]] = {}  # with those that wait to hold the agent next
-        self._changed = asyncio.Event()
+        self._wanted = 1  # agents with calls that `take` waits for
+        self._changed = asyncio.Event()  # as many have calls, or an agent was released
         self._idle = asyncio.Event()
         self._idle.set()
         self._last_batch = 0
 
-    def put(self, call: Call[Any]) -> None:
-        self._queues.setdefault(call.agent, deque()).append(call)
+    def check_ready(self) -> None:
+        """Raise `UnavailableError` while the server is starting or stopping."""
+        if self.rejection is not None:
+            raise UnavailableError(*self.rejection)
+
+    def submit(self, agent: str, decide: Decide[Reply], *, may_create: bool = False) -> "asyncio.Future[Reply]":
+        """Enqueue a call; its reply is the future's result. Calls for one agent are decided in the order of submission.
+
+        A call whose caller goes away before it is decided is dropped; afterwards it is carried out. Raises
+        `UnavailableError` while the server is starting or stopping.
+        """
+        self.check_ready()
+        loop = asyncio.get_running_loop()
+        call = Call(agent, decide, may_create, loop.create_future())
+        call.timer = loop.call_later(self._call_seconds, self._give_up, call)
+        self._queues.setdefault(agent, deque()).append(call)
         self._idle.clear()
-        self._changed.set()
+        if len(self._queues) >= self._wanted:
+            self._changed.set()
+        return call.future
 
     def put_back(self, call: Call[Any]) -> None:
-        """As the next call of its agent."""
+        """As the next call of its agent, which the caller releases."""
         self._queues.setdefault(call.agent, deque()).appendleft(call)
 
     async def take(self) -> list[Call[Any]]:
@@ -93,20 +101,14 @@ class Inbox:
         self._last_batch = len(ready)
         return [self._next(agent) for agent in ready]
 
-    async def hold(self, agent: str) -> None:
-        """Keep the agent's calls waiting until `release`. Waits while the agent is held, and goes before waiting calls."""
-        self._idle.clear()
-        if agent not in self._held:
-            self._held[agent] = deque()
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._held[agent].append(turn)
+    @asynccontextmanager
+    async def exclusive(self, agent: str) -> AsyncIterator[None]:
+        """Keep the agent's calls waiting, so that its record does not change. Goes before the calls that wait."""
+        await self._hold(agent)
         try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():  # it was granted at the same moment
-                self.release(agent)
-            raise
+            yield
+        finally:
+            self.release(agent)
 
     def release(self, agent: str) -> None:
         waiting = self._held.get(agent)
@@ -118,8 +120,10 @@ class Inbox:
                 turn.set_result(None)
                 return
         del self._held[agent]
-        self._changed.set()
-        if not self._held and not self._queues:
+        if self._queues:
+            if self._wanted == 1:
+                self._changed.set()
+        elif not self._held:
             self._idle.set()
 
     async def wait_until_idle(self) -> None:
@@ -142,14 +146,30 @@ class Inbox:
         self._held[agent] = deque()
         return call
 
+    async def _hold(self, agent: str) -> None:
+        self._idle.clear()
+        if agent not in self._held:
+            self._held[agent] = deque()
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held[agent].append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it was granted at the same moment
+                self.release(agent)
+            raise
+
+    def _give_up(self, call: Call[Any]) -> None:
+        call.end(DeadlineError(f"not done within {self._call_seconds:g} s; it may still complete and can be repeated"))
+
     async def _gather(self) -> None:
-        """Wait for as many agents as in the previous batch, at most GATHER_SECONDS."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + GATHER_SECONDS
-        while len(self._queues) < self._last_batch and (rest := until - loop.time()) > 0:
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(rest):
-                    await self._changed.wait()
-            except TimeoutError:
-                return
+        """Wait for calls of as many agents as in the previous batch, at most GATHER_SECONDS."""
+        if len(self._queues) >= self._last_batch:
+            return
+        self._wanted = self._last_batch
+        self._changed.clear()
+        timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._changed.set)
+        await self._changed.wait()
+        timer.cancel()
+        self._wanted = 1

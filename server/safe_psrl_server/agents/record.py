@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,50 @@ from numpy.typing import NDArray
 from safe_psrl.arrays import Floats, Policy
 from safe_psrl.learner import AgentState, Transition, count_transition
 from safe_psrl_proto.v1 import events_pb2
-from safe_psrl_server.agents.conversion import policy_from_message, unpack
-from safe_psrl_server.agents.definition import Definition, definition_of
-from safe_psrl_server.agents.observations import read_steps
-from safe_psrl_server.agents.policies import read_policy
-from safe_psrl_server.agents.totals import Totals
+from safe_psrl_server.agents.definition import Definition, definition_of, policy_from_message, unpack
+from safe_psrl_server.agents.events import read_policy, read_steps
+
+
+@dataclass(slots=True)
+class Totals:
+    """The fields of `events_pb2.Totals`, as plain numbers."""
+
+    constraint_regret: list[float]
+    constraint_regret_max: list[float]
+    violations: list[int]
+    last_costs: list[float]
+    completed_episodes: int = 0
+    transitions: int = 0
+    overridden_actions: int = 0
+    reward: float = 0.0
+    last_reward: float = 0.0
+
+    @classmethod
+    def blank(cls, num_constraints: int) -> Self:
+        zeros = [0.0] * num_constraints
+        return cls(zeros, zeros.copy(), [0] * num_constraints, zeros.copy())
+
+    @classmethod
+    def read(cls, message: events_pb2.Totals) -> Self:
+        values: Any = {field.name: getattr(message, field.name) for field in fields(cls)}
+        for name in ("constraint_regret", "constraint_regret_max", "violations", "last_costs"):
+            values[name] = values[name][:]  # a list of its own
+        return cls(**values)
+
+    def message(self) -> events_pb2.Totals:
+        return events_pb2.Totals(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+    def complete(self, reward: float, costs: Sequence[float], budgets: Sequence[float]) -> None:
+        """Add an episode that was played to its end."""
+        self.completed_episodes += 1
+        self.reward += reward
+        self.last_reward = reward
+        self.last_costs[:] = costs
+        for i, (cost, budget) in enumerate(zip(costs, budgets, strict=True)):
+            regret = self.constraint_regret[i] = self.constraint_regret[i] + (cost - budget)
+            self.constraint_regret_max[i] = max(self.constraint_regret_max[i], regret)
+            self.violations[i] += cost > budget
+
 
 COMPLETED: Final = events_pb2.EPISODE_END_COMPLETED
 OPEN: Final = events_pb2.EPISODE_END_UNSPECIFIED
@@ -114,7 +153,15 @@ class AgentRecord:
         """Fold one more event in."""
         kind = event.WhichOneof("kind")
         if kind == "transitions_observed":
-            self._observe(event)
+            number, steps, overridden = read_steps(event.transitions_observed)
+            episode = self.episodes[number]
+            for step in steps:
+                count_transition(self.definition.spec, self._counts, self._signal_sums, self._visits, step)
+                self._visited[step.state, step.action] = True
+            episode.transitions += steps
+            episode.active_micros = event.time_micros
+            self.totals.transitions += len(steps)
+            self.totals.overridden_actions += overridden
         elif kind == "episode_started":
             self._start(event)
         elif kind == "episode_ended":
@@ -226,17 +273,6 @@ class AgentRecord:
     def _expired(self, ends: "Mapping[int, events_pb2.EpisodeEnd.ValueType]") -> list[int]:
         """Episodes that are dropped when another one begins: as many closed ones are kept as may be open."""
         return [number for number, end in ends.items() if end != OPEN][: -self.definition.max_open_episodes]
-
-    def _observe(self, event: events_pb2.Event) -> None:
-        number, steps, overridden = read_steps(event.transitions_observed)
-        episode, spec = self.episodes[number], self.definition.spec
-        for step in steps:
-            count_transition(spec, self._counts, self._signal_sums, self._visits, step)
-            self._visited[step.state, step.action] = True
-        episode.transitions += steps
-        episode.active_micros = event.time_micros
-        self.totals.transitions += len(steps)
-        self.totals.overridden_actions += overridden
 
     def _end(self, ended: events_pb2.EpisodeEnded) -> None:
         self.episodes[ended.episode].end = ended.end

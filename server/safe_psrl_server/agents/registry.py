@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from safe_psrl_proto.v1 import events_pb2
-from safe_psrl_server.agents.folding import apply_all, attach, folded, parsed
 from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.snapshot import apply_all, attach, folded, parsed
 from safe_psrl_server.errors import DataLossError, LimitExceededError, NotFoundError, UnavailableError
 from safe_psrl_server.store import DamagedStreamError, EventStore, StoreUnavailableError, StreamHead
 

@@ -8,12 +8,11 @@ from typing import NamedTuple
 import structlog
 
 from safe_psrl_server.agents.compaction import Compactor
-from safe_psrl_server.agents.folding import folded
 from safe_psrl_server.agents.planner import Planner
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.registry import Agent, Registry, unavailable
 from safe_psrl_server.agents.runtime import Runtime
-from safe_psrl_server.agents.snapshot import snapshot_of
+from safe_psrl_server.agents.snapshot import folded, snapshot_of
 from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.errors import DataLossError, UnavailableError
 from safe_psrl_server.metrics.meter import Meter
@@ -72,7 +71,8 @@ class AgentService:
 
     async def close(self) -> None:
         """Finish the calls under way and take snapshots."""
-        self.runtime.ready = False
+        if self.runtime.failure is None:
+            self.runtime.ready = False
         await self.runtime.finish()
         await self.compactor.close()
         for task in self._tasks:

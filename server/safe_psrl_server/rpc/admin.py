@@ -10,16 +10,16 @@ import structlog
 
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
 from safe_psrl_server.agents.commands import AgentCommands, spec_from_request
-from safe_psrl_server.agents.conversion import pack
+from safe_psrl_server.agents.definition import pack
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.agents.status import record_status, status_of
 from safe_psrl_server.agents.validation import find_episode
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import InvalidArgumentError, NotFoundError
-from safe_psrl_server.rpc.errors import DRAINING
-from safe_psrl_server.security.agent_quota import check_room
+from safe_psrl_server.rpc.errors import draining
 from safe_psrl_server.security.caller import caller
+from safe_psrl_server.security.quotas import check_room
 from safe_psrl_server.security.roles import Role
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
@@ -115,7 +115,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             sent, first = now, False
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._agents.draining.wait(), interval)
-        raise DRAINING
+        raise draining()
 
     async def ExportAgent(
         self, request: admin_pb2.ExportAgentRequest, context: Context

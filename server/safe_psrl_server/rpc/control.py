@@ -37,16 +37,16 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     async def ReportTransition(
         self, request: control_pb2.ReportTransitionRequest, context: Context
     ) -> control_pb2.ReportTransitionResponse:
-        _, reported = await self._commands.report(request, wants_action=False)
+        reported = await self._commands.report(request, wants_action=False)
         self._meter.repeated(reported.duplicate)
         return control_pb2.ReportTransitionResponse(
             duplicate=reported.duplicate, episode=reported.episode.number, step=reported.step, episode_done=reported.done
         )
 
     async def Step(self, request: control_pb2.StepRequest, context: Context) -> control_pb2.StepResponse:
-        record, reported = await self._commands.report(request, wants_action=True)
+        reported = await self._commands.report(request, wants_action=True)
         reply = control_pb2.StepResponse()
-        write_step(self._meter, record, reported, reply)
+        write_step(self._meter, reported, reply)
         return reply
 
     async def StepStream(

@@ -47,7 +47,8 @@ CODES: Final[Mapping[type[ServiceError], grpc.StatusCode]] = {
 }
 
 
-DRAINING: Final = UnavailableError("the server is stopping; connect again", "DRAINING")
+def draining() -> UnavailableError:
+    return UnavailableError("the server is stopping; connect again", "DRAINING")
 
 
 def code_of(error: ServiceError) -> grpc.StatusCode:

@@ -3,17 +3,16 @@
 from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.agents.commands import ReportedEpisode
 from safe_psrl_server.agents.decisions import Reported, action_at
-from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.metrics.meter import Meter
 
 
-def write_step(meter: Meter, record: AgentRecord, reported: Reported, reply: control_pb2.StepResponse) -> None:
+def write_step(meter: Meter, reported: Reported, reply: control_pb2.StepResponse) -> None:
     meter.repeated(reported.duplicate)
     reply.duplicate, reply.episode, reply.step = reported.duplicate, reported.episode.number, reported.step
     if reported.is_last:
         reply.episode_done = True
         return
-    reply.action, reply.fallback = action_at(record, reported.episode, reported.step + 1, reported.next_state)
+    reply.action, reply.fallback = action_at(reported.record, reported.episode, reported.step + 1, reported.next_state)
     meter.acted(fallback=reply.fallback)
 
 

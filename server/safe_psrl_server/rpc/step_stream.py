@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_server.agents.commands import AgentCommands
 from safe_psrl_server.errors import InvalidArgumentError, ServiceError
-from safe_psrl_server.rpc.errors import DRAINING, Rejections
+from safe_psrl_server.rpc.errors import Rejections, draining
 from safe_psrl_server.rpc.middleware import MAX_BATCH_CALLS, calls_in
 from safe_psrl_server.rpc.replies import write_report, write_start, write_step
 from safe_psrl_server.security.caller import caller
@@ -50,9 +50,9 @@ class StepStream:
     async def replies(
         self, requests: AsyncIterator[control_pb2.StepStreamRequest]
     ) -> AsyncIterator[control_pb2.StepStreamResponse]:
-        draining = self._commands.agents.draining
+        stopping = self._commands.agents.draining
         receiver = asyncio.create_task(self._receive(requests))
-        stopper = asyncio.create_task(draining.wait())
+        stopper = asyncio.create_task(stopping.wait())
         stopper.add_done_callback(lambda _: receiver.cancel())  # what was submitted is still answered
         try:
             while (message := await self._messages.get()) is not None:
@@ -63,8 +63,8 @@ class StepStream:
         finally:
             receiver.cancel()
             stopper.cancel()
-        if draining.is_set():
-            raise DRAINING
+        if stopping.is_set():
+            raise draining()
         if receiver.done() and not receiver.cancelled() and (error := receiver.exception()) is not None:
             raise error  # the stream must not end as if it had succeeded
 
@@ -129,8 +129,7 @@ class StepStream:
                 raise outcome  # one place that makes statuses
             result = await outcome
             if kind == "step":
-                record, reported = result
-                write_step(self._meter, record, reported, reply.step)
+                write_step(self._meter, result, reply.step)
             elif kind == "start_episode":
                 write_start(result, request.start_episode, reply.start_episode)
             else:

@@ -1,113 +1,111 @@
-"""The access control of all calls: authentication, rate and concurrency limits, roles. Services only see admitted calls.
-
-Requests arrive here as bytes: credentials are checked before a body is parsed.
-"""
+"""Who calls, and whether the call is admitted: authentication, rate and concurrency limits, roles."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
-from safe_psrl_server.errors import InvalidArgumentError, PermissionDeniedError, ServiceError, UnavailableError
-from safe_psrl_server.rpc.errors import Rejections
-from safe_psrl_server.rpc.middleware import Context, Deserializer, Handler, Middleware, calls_in, surround
-from safe_psrl_server.security.authentication import Authentication
-from safe_psrl_server.security.caller import Caller, require, set_caller
-from safe_psrl_server.security.rate_limiter import RateLimiter
-from safe_psrl_server.security.roles import RULES, Rule, Scope
+from safe_psrl_server.errors import PermissionDeniedError, UnauthenticatedError
+from safe_psrl_server.security.caller import Caller, OpenCaller, set_caller
+from safe_psrl_server.security.identities import IdentityStore
+from safe_psrl_server.security.quotas import RateLimiter
+from safe_psrl_server.security.roles import RULES, Role, Rule, Scope
+
+Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
+HEADER: Final = "authorization"
+SCHEME: Final = "bearer "
 
 
-class AccessControl(Middleware):
-    """A method without a rule is denied to every caller."""
+class AccessControl:
+    """By token, or else by client certificate. Without identities every caller may do everything."""
 
-    def __init__(
-        self,
-        authentication: Authentication,
-        limiter: RateLimiter,
-        rejections: Rejections,
-        idle_seconds: float,
-        *,
-        open_reflection: bool = False,
-    ) -> None:
-        self._authentication = authentication
+    def __init__(self, identities: IdentityStore | None, limiter: RateLimiter, *, open_reflection: bool = False) -> None:
+        self._identities = identities
         self._limiter = limiter
-        self._rejections = rejections
-        self._idle_seconds = idle_seconds
         self._open_reflection = open_reflection
+        self._open_caller = OpenCaller()
 
-    def wrap(self, method: str, handler: Handler) -> Handler:
-        rule, parse = self._rule(method), handler.request_deserializer
-
-        @asynccontextmanager
-        async def admit(request: Any, context: Context) -> AsyncIterator[Any]:
-            agent = ""
-            try:
-                caller = None if rule is not None and rule.public else self._authentication.caller(context)
-                with self._limit(caller):
-                    if handler.request_streaming:
-                        _check_role(caller, rule)
-                        yield self._messages(request, parse, caller)
-                    else:
-                        message = parsed(parse, request)
-                        agent = getattr(message, "agent", "")
-                        _check_role(caller, rule, message)
-                        yield message
-            except ServiceError as error:
-                await self._rejections.abort(context, error, agent)
-
-        return surround(handler, admit, None, lambda: None)
-
-    def on_unknown_method(self) -> None:
-        """gRPC itself answers; there is nothing to protect."""
-
-    def _rule(self, method: str) -> Rule | None:
+    def rule(self, method: str) -> Rule | None:
+        """None for a method that is denied to every caller."""
         rule = RULES.get(method)
         if rule is not None and self._open_reflection and method.startswith("/grpc.reflection."):
             return rule._replace(public=True)
         return rule
 
-    def _limit(self, caller: Caller | None) -> AbstractContextManager[None]:
-        """The limits of an authenticated caller, known from here on to everything that runs for the call."""
-        if caller is None:
-            return nullcontext()
-        identity = caller.identity
-        self._limiter.check_rate(identity)
-        set_caller(caller)
-        return self._limiter.concurrent_call(identity)
+    def admit(self, context: Context, rule: Rule | None) -> "Admission":
+        """The caller of a call, until it ends. Raises if the call is not admitted."""
+        if rule is not None and rule.public:
+            return Admission(None, self._limiter)
+        caller = self._caller(context)
+        self._limiter.check_rate(caller.identity)
+        return Admission(caller, self._limiter)
 
-    async def _messages(self, requests: AsyncIterator[bytes], parse: Deserializer, caller: Caller | None) -> AsyncIterator[Any]:
-        """The messages of a client's stream. Each counts as a call and must arrive within the idle time.
+    async def pace(self, caller: Caller, calls: int) -> None:
+        """Wait until the rate of the caller admits `calls` more."""
+        for _ in range(calls):
+            while (seconds := self._limiter.wait_seconds(caller.identity)) > 0:  # noqa: ASYNC110  # only time helps
+                await asyncio.sleep(seconds)
 
-        Messages above the rate are not rejected but read later, so that flow control slows the client down.
-        """
-        incoming = aiter(requests)
-        while True:
-            try:
-                async with asyncio.timeout(self._idle_seconds):
-                    data = await anext(incoming, None)
-            except TimeoutError:
-                idle = f"no message for {self._idle_seconds:g} s; open another stream"
-                raise UnavailableError(idle, "STREAM_IDLE") from None
-            if data is None:
-                return
-            message = parsed(parse, data)
-            if caller is not None:
-                for _ in range(calls_in(message)):
-                    while (seconds := self._limiter.wait_seconds(caller.identity)) > 0:  # noqa: ASYNC110  # only time helps
-                        await asyncio.sleep(seconds)
-            yield message
+    def _caller(self, context: Context) -> Caller:
+        """Raises `UnauthenticatedError` without a credential; `Caller.identity` checks whether it is valid."""
+        if self._identities is None:
+            return self._open_caller
+        headers = [value for key, value in context.invocation_metadata() or () if key == HEADER]
+        if headers:
+            token = bearer_token(headers[0]) if len(headers) == 1 else None
+            if token is None:
+                raise UnauthenticatedError("the credential is not valid: one 'Bearer TOKEN' is expected", "CREDENTIAL_INVALID")
+            return Caller(partial(self._identities.by_token, token))
+        names = certificate_names(context.auth_context())
+        if not names:
+            raise UnauthenticatedError("a token or a client certificate is required", "CREDENTIAL_MISSING")
+        return Caller(partial(self._identities.by_certificate, names))
 
 
-def parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
-    """Raises `InvalidArgumentError`. gRPC itself would answer UNKNOWN, or end a stream as if it were complete."""
-    try:
-        return parse(data)
-    except Exception as error:  # noqa: BLE001  # each protobuf implementation raises its own type
-        raise InvalidArgumentError("request", f"cannot be parsed: {error}", "MALFORMED_REQUEST") from None
+class Admission:
+    """A context manager: the caller, known until the end to everything that runs for the call; None for a public method."""
+
+    __slots__ = ("_caller", "_limiter", "_name")
+
+    def __init__(self, caller: Caller | None, limiter: RateLimiter) -> None:
+        self._caller = caller
+        self._limiter = limiter
+
+    def __enter__(self) -> Caller | None:
+        if self._caller is not None:
+            identity = self._caller.identity
+            self._limiter.begin_call(identity)
+            self._name = identity.name
+            set_caller(self._caller)
+        return self._caller
+
+    def __exit__(self, *_error: object) -> None:
+        if self._caller is not None:
+            self._limiter.end_call(self._name)
 
 
-def _check_role(caller: Caller | None, rule: Rule | None, request: Any = None) -> None:
+def check_role(caller: Caller | None, rule: Rule | None, request: Any = None) -> None:
+    """Raise `PermissionDeniedError` unless the caller's role suffices for the agent that `request` names."""
     if rule is None:
         raise PermissionDeniedError("this method is denied to every caller")
     if caller is not None and rule.role is not None:
-        require(caller.identity, rule.role, request.agent if rule.scope is Scope.REQUEST else None)
+        caller.check(rule.role, request.agent if rule.scope is Scope.REQUEST else None)
+
+
+def may_scrape(identities: IdentityStore, authorization: str) -> bool:
+    """Metrics show all agents, so the token's identity must be allowed to read all of them."""
+    token = bearer_token(authorization)
+    identity = None if token is None else identities.by_token(token)
+    return identity is not None and identity.has(Role.READ) and "*" in identity.agents
+
+
+def bearer_token(header: str) -> str | None:
+    return header[len(SCHEME) :].strip() if header.lower().startswith(SCHEME) else None
+
+
+def certificate_names(auth_context: Any) -> tuple[str, ...]:
+    """The subject alternative names of a verified client certificate, or its common name if it has none."""
+    for key in ("x509_subject_alternative_name", "x509_common_name"):
+        names = tuple(name.decode("utf-8", "replace") for name in auth_context.get(key, ()))
+        if names:
+            return names
+    return ()

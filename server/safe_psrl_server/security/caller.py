@@ -28,8 +28,8 @@ class Caller:
         self.name = identity.name
         return identity
 
-    def check(self, role: Role, agent: str) -> None:
-        """Raise unless the caller has `role` for `agent`."""
+    def check(self, role: Role, agent: str | None) -> None:
+        """Raise unless the caller has `role` for `agent`, or for any agent if that is None."""
         require(self.identity, role, agent)
 
 
@@ -40,7 +40,7 @@ class OpenCaller(Caller):
         super().__init__(lambda: ANYONE)
         self.name = ANYONE.name
 
-    def check(self, role: Role, agent: str) -> None:
+    def check(self, role: Role, agent: str | None) -> None:
         """Everything is allowed."""
 
 

@@ -3,13 +3,28 @@
 import ssl
 import stat
 import threading
+from ipaddress import ip_address
 from pathlib import Path
 
 import grpc
 import structlog
 
 from safe_psrl_server.config import ConfigError, Security
-from safe_psrl_server.security.files import Signature, signature_of
+from safe_psrl_server.security.identities import Signature, signature_of
+
+
+def is_local(address: str) -> bool:
+    """Whether HOST:PORT or unix:PATH can be reached from this machine only."""
+    if address.startswith(("unix:", "unix-abstract:")):
+        return True
+    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
 
 log = structlog.get_logger()
 

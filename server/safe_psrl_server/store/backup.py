@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from safe_psrl_server.agents.folding import folded
+from safe_psrl_server.agents.snapshot import folded
 from safe_psrl_server.store.interface import DamagedStreamError, StoreError
-from safe_psrl_server.store.sqlite.commit_counter import COUNTER_FILE, CommitCounter, acknowledged_commits
-from safe_psrl_server.store.sqlite.schema import commit_number
+from safe_psrl_server.store.sqlite.directory import COUNTER_FILE, CommitCounter, acknowledged_commits
 from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
+from safe_psrl_server.store.sqlite.streams import commit_number
 
 
 class Copied(NamedTuple):

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from safe_psrl_server.agents.folding import folded
 from safe_psrl_server.agents.record import AgentRecord
-from safe_psrl_server.agents.snapshot import snapshot_of
+from safe_psrl_server.agents.snapshot import folded, snapshot_of
 from safe_psrl_server.store import DamagedStreamError, EventStore, StoreError, VersionConflictError
 
 

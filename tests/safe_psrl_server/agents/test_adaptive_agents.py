@@ -10,7 +10,7 @@ from safe_psrl import SafePsrl, SafePsrlOptions, SimulatedRun
 from safe_psrl.problem.documents import options_to_document
 from safe_psrl_client import Client, InvalidArgumentError, RemoteAgent, play
 from safe_psrl_proto.v1 import model_pb2
-from safe_psrl_server.agents.conversion import cmdp_to_message, unpack
+from safe_psrl_server.agents.definition import cmdp_to_message, unpack
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_testbed import Scenario, scenario_named
 

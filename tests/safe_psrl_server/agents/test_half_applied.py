@@ -36,9 +36,9 @@ async def test_a_transition_that_could_not_be_applied_is_read_again(
     episode.transitions = Failing(episode.transitions)
     with pytest.raises(UnavailableError, match="try again"):
         await report(1)
-    _, again = await report(1)
+    again = await report(1)
     assert again.duplicate
-    _, last = await report(2)
+    last = await report(2)
     assert (last.duplicate, last.done) == (False, True)
     record = bench.record("agent")
     assert record.totals.transitions == record.state.transition_counts.sum() == 3

@@ -5,80 +5,91 @@ from typing import Any
 
 import pytest
 
-from safe_psrl_server.agents.inbox import Call, Decision, Inbox
+from safe_psrl_server.agents.decisions import Decision
+from safe_psrl_server.agents.inbox import Inbox
 
 
-def call(agent: str) -> Call[None]:
-    return Call(agent, lambda _record: Decision([], None), False, asyncio.get_running_loop().create_future())
+@pytest.fixture
+async def inbox() -> Inbox:
+    made = Inbox(call_seconds=60.0)
+    made.rejection = None
+    return made
 
 
-async def test_a_batch_has_one_call_of_each_agent_in_order_of_arrival() -> None:
-    inbox, calls = Inbox(), [call("a"), call("b"), call("a")]
-    for one in calls:
-        inbox.put(one)
-    assert await inbox.take() == calls[:2]
+def put(inbox: Inbox, agent: str) -> "asyncio.Future[None]":
+    return inbox.submit(agent, lambda _record: Decision([], None))
+
+
+async def take(inbox: Inbox) -> "list[asyncio.Future[Any]]":
+    return [call.future for call in await inbox.take()]
+
+
+async def hold(inbox: Inbox, until: asyncio.Event) -> None:
+    async with inbox.exclusive("a"):
+        await until.wait()
+
+
+async def test_a_batch_has_one_call_of_each_agent_in_order_of_arrival(inbox: Inbox) -> None:
+    calls = [put(inbox, agent) for agent in "aba"]
+    assert await take(inbox) == calls[:2]
     inbox.release("a")
     inbox.release("b")
-    assert await inbox.take() == calls[2:]
+    assert await take(inbox) == calls[2:]
 
 
-async def test_a_held_agent_does_not_hold_up_the_others() -> None:
-    inbox, held, other = Inbox(), call("a"), call("b")
-    await inbox.hold("a")
-    inbox.put(held)
-    inbox.put(other)
-    assert await inbox.take() == [other]
+async def test_a_held_agent_does_not_delay_the_others(inbox: Inbox) -> None:
+    async with inbox.exclusive("a"):
+        held, other = put(inbox, "a"), put(inbox, "b")
+        assert await take(inbox) == [other]
+    assert await take(inbox) == [held]
+
+
+async def test_a_call_that_is_put_back_is_the_agents_next(inbox: Inbox) -> None:
+    first, _ = put(inbox, "a"), put(inbox, "a")
+    (call,) = await inbox.take()
+    inbox.put_back(call)
     inbox.release("a")
-    assert await inbox.take() == [held]
+    assert await take(inbox) == [first]
 
 
-async def test_a_call_that_is_put_back_is_the_agents_next() -> None:
-    inbox, first, second = Inbox(), call("a"), call("a")
-    inbox.put(first)
-    inbox.put(second)
-    assert await inbox.take() == [first]
-    inbox.put_back(first)
-    inbox.release("a")
-    assert await inbox.take() == [first]
-
-
-async def test_whoever_waits_to_hold_an_agent_goes_before_its_calls() -> None:
-    """Or an agent that is called without pause would never get a snapshot."""
-    inbox = Inbox()
+async def test_a_holder_that_waits_goes_before_calls(inbox: Inbox) -> None:
+    """Otherwise an agent that is called without pause would never get a snapshot."""
     for _ in range(3):
-        inbox.put(call("a"))
+        put(inbox, "a")
     await inbox.take()
-    holding = asyncio.create_task(inbox.hold("a"))
+    done = asyncio.Event()
+    holding = asyncio.create_task(hold(inbox, done))
     await asyncio.sleep(0)
     taking = asyncio.create_task(inbox.take())
     inbox.release("a")
-    await holding
+    await asyncio.sleep(0)
     assert not taking.done()
-    inbox.release("a")
+    done.set()
+    await holding
     assert len(await taking) == 1
 
 
 @pytest.mark.parametrize("granted", [False, True])
-async def test_a_holder_that_is_cancelled_holds_nothing(granted: bool) -> None:
-    inbox = Inbox()
-    await inbox.hold("a")
-    waiting: asyncio.Task[Any] = asyncio.create_task(inbox.hold("a"))
+async def test_a_holder_that_is_cancelled_holds_nothing(inbox: Inbox, granted: bool) -> None:
+    done = asyncio.Event()
+    first = asyncio.create_task(hold(inbox, done))
+    waiting = asyncio.create_task(hold(inbox, asyncio.Event()))
     await asyncio.sleep(0)
     if granted:
-        inbox.release("a")
+        done.set()
+        await first
         waiting.cancel()
     else:
         waiting.cancel()
         await asyncio.wait([waiting])
-        inbox.release("a")
-    await asyncio.wait([waiting])
+        done.set()
+    await asyncio.wait([waiting, first])
     await asyncio.wait_for(inbox.wait_until_idle(), 10)
 
 
-async def test_idle_means_no_call_and_no_held_agent() -> None:
-    inbox = Inbox()
+async def test_idle_means_no_call_and_no_held_agent(inbox: Inbox) -> None:
     await asyncio.wait_for(inbox.wait_until_idle(), 10)
-    inbox.put(call("a"))
+    put(inbox, "a")
     idle = asyncio.create_task(inbox.wait_until_idle())
     await inbox.take()
     await asyncio.sleep(0)
@@ -87,16 +98,24 @@ async def test_idle_means_no_call_and_no_held_agent() -> None:
     await asyncio.wait_for(idle, 10)
 
 
-async def test_after_a_shared_batch_the_next_one_waits_to_grow() -> None:
-    """Calls that arrive within the gathering time share its commit; a lone call does not wait after a lone call."""
-    inbox = Inbox()
-    for name in "ab":
-        inbox.put(call(name))
+async def test_after_a_shared_batch_the_next_one_waits_to_grow(inbox: Inbox) -> None:
+    """Calls that arrive within the gathering time share its commit."""
+    for agent in "ab":
+        put(inbox, agent)
     assert len(await inbox.take()) == 2
-    for name in "ab":
-        inbox.release(name)
-    inbox.put(call("a"))
+    for agent in "ab":
+        inbox.release(agent)
+    put(inbox, "a")
     taking = asyncio.create_task(inbox.take())
     await asyncio.sleep(0)
-    inbox.put(call("b"))
+    put(inbox, "b")
     assert len(await taking) == 2
+
+
+async def test_a_batch_that_does_not_grow_is_taken_after_the_gathering_time(inbox: Inbox) -> None:
+    for agent in "ab":
+        put(inbox, agent)
+    await inbox.take()
+    inbox.release("a")
+    only = put(inbox, "a")
+    assert await asyncio.wait_for(take(inbox), 10) == [only]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
-from safe_psrl_server.agents import policies
+from safe_psrl_server.agents import events
 from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.errors import DataLossError, InvalidArgumentError
 from safe_psrl_server.metrics.meter import Meter
@@ -54,9 +54,9 @@ async def start(bench: Bench, agent: str = "a", **fields: Any) -> control_pb2.St
 async def step(bench: Bench, episode: int, number: int, action: int, agent: str = "a") -> control_pb2.StepResponse:
     moved = control_pb2.Transition(state=0, action=action, next_state=0)
     request = control_pb2.StepRequest(agent=agent, episode=episode, step=number, transition=moved)
-    record, reported = await bench.commands.report(request, wants_action=True)
+    reported = await bench.commands.report(request, wants_action=True)
     reply = control_pb2.StepResponse()
-    write_step(Meter(), record, reported, reply)
+    write_step(Meter(), reported, reply)
     return reply
 
 
@@ -99,7 +99,7 @@ async def test_a_large_policy_is_stored_once_and_until_its_episode_is_forgotten(
 
 async def test_a_small_policy_stays_in_its_event(new_bench: Callable[..., Any], make_spec: MakeSpec) -> None:
     bench = await new_bench(MemoryStore())
-    for name, horizon, apart in (("small", policies.LARGE // 4, False), ("large", policies.LARGE // 4 + 1, True)):
+    for name, horizon, apart in (("small", events.LARGE // 4, False), ("large", events.LARGE // 4 + 1, True)):
         await bench.commands.create(name, make_spec(horizon=horizon))
         await start(bench, name)
         assert bool(await stored_policies(bench.store, name)) is apart
@@ -107,16 +107,16 @@ async def test_a_small_policy_stays_in_its_event(new_bench: Callable[..., Any], 
 
 def test_an_event_keeps_the_policy_that_is_stored_beside_it() -> None:
     """In memory it is as it was, but for the digest; what is stored has the sizes alone."""
-    policy = model_pb2.Policy(horizon=2, num_states=policies.LARGE, actions=[3] * 2 * policies.LARGE, probabilities=[0.5])
+    policy = model_pb2.Policy(horizon=2, num_states=events.LARGE, actions=[3] * 2 * events.LARGE, probabilities=[0.5])
     large = events_pb2.Event(time_micros=7, episode_started=events_pb2.EpisodeStarted(episode=5, policy=policy))
     small = events_pb2.Event(episode_started=events_pb2.EpisodeStarted(episode=4, policy=model_pb2.Policy(actions=[1])))
-    payloads, beside = policies.encode([small, large])
+    payloads, beside = events.encode([small, large])
     assert large.episode_started.policy == policy
     assert payloads[0] == small.SerializeToString()
     bare = events_pb2.Event.FromString(payloads[1])
-    assert bare.episode_started.policy == model_pb2.Policy(horizon=2, num_states=policies.LARGE)
+    assert bare.episode_started.policy == model_pb2.Policy(horizon=2, num_states=events.LARGE)
     assert list(beside) == [5]
-    assert policies.read_policy(bare.episode_started, beside[5]) == policy
+    assert events.read_policy(bare.episode_started, beside[5]) == policy
     bare.episode_started.policy.CopyFrom(policy)
     assert bare == large
 
@@ -195,7 +195,7 @@ def test_what_is_stored_is_what_is_remembered(make_bench: Any, make_spec: Any, c
         await bench.close()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(policies, "LARGE", 0)
+        patch.setattr(events, "LARGE", 0)
         asyncio.run(run())
 
 
@@ -331,7 +331,7 @@ async def test_a_replica_gets_a_policy_that_another_one_made(
 async def play_inline(bench: Bench, spec: model_pb2.AgentSpec) -> control_pb2.StartEpisodeResponse:
     """An episode as it was stored before: its policy in the event, whatever its size."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(policies, "LARGE", 10**9)
+        patch.setattr(events, "LARGE", 10**9)
         await bench.commands.create("a", spec)
         started = await start(bench, request_id="old")
         await step(bench, 1, 0, 1)

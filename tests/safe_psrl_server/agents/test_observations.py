@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from safe_psrl.learner import Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.agents import decisions
-from safe_psrl_server.agents.observations import Observation, read_steps, write_steps
+from safe_psrl_server.agents.events import Observation, read_steps, write_steps
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.snapshot import snapshot_of
 

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from safe_psrl.learner import AgentState, SafePsrl
+from safe_psrl.learner import AgentState, Plan, SafePsrl
 from safe_psrl.problem.presets import preset
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl_proto.v1 import control_pb2, model_pb2
 from safe_psrl_server.agents import planner
-from safe_psrl_server.agents.conversion import cmdp_to_message
+from safe_psrl_server.agents.decisions import Decision, PlanNeeded, TimedPlan
+from safe_psrl_server.agents.definition import cmdp_to_message
+from safe_psrl_server.agents.inbox import Prepared
 from safe_psrl_server.agents.planner import Planner, is_short
 from safe_psrl_server.store.memory import MemoryStore
 
@@ -39,7 +41,16 @@ def test_only_short_plans_are_made_on_the_event_loop() -> None:
 
 async def test_a_plan_of_a_thread_is_the_librarys(threads: Planner) -> None:
     learner = SafePsrl(long_problem())
-    made = (await threads.plan_in_thread(learner, learner.initial_state())).plan
+    plans = list[Plan]()
+
+    def finish(planned: TimedPlan) -> Decision[None]:
+        plans.append(planned.plan)
+        return Decision([], None)
+
+    prepared = threads.prepare(PlanNeeded(learner, learner.initial_state(), finish), version=0)
+    assert not isinstance(prepared, Prepared)
+    await prepared
+    (made,) = plans
     assert made.policy.tolist() == learner.start_episode(learner.initial_state())[1].policy.tolist()
 
 
@@ -48,7 +59,7 @@ def planned_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the threads that made plans."""
     names, make_plan = list[str](), planner.make_plan
 
-    def observed(learner: SafePsrl, state: AgentState) -> planner.TimedPlan:
+    def observed(learner: SafePsrl, state: AgentState) -> TimedPlan:
         names.append(threading.current_thread().name.partition("_")[0])
         return make_plan(learner, state)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
-from safe_psrl_server.agents import decisions, planner, runtime
+from safe_psrl_server.agents import decisions, planner
 from safe_psrl_server.errors import (
     DataLossError,
     DeadlineError,
@@ -52,7 +52,7 @@ async def start_slowly(bench: Any, go_on: threading.Event, monkeypatch: pytest.M
         return make_plan(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runtime, "is_short", lambda _learner: False)
+        patch.setattr(planner, "is_short", lambda _learner: False)
         patch.setattr(planner, "make_plan", slow)
         waiting = start(bench)
         await asyncio.to_thread(planning.wait, 30)
@@ -113,7 +113,7 @@ async def test_as_many_episodes_as_allowed_may_be_open(bench: Any, make_spec: Sp
             await call
         assert caught.value.reason == "EPISODE_AMBIGUOUS"
     for episode in (2, 1):
-        _, reported = await report(bench, transition(0, 1, 2), episode=episode, step=0)
+        reported = await report(bench, transition(0, 1, 2), episode=episode, step=0)
         assert (reported.episode.number, reported.step) == (episode, 0)
     assert (await act(bench, 2, episode=2)).step == 1
     await bench.commands.end_episode(control_pb2.EndEpisodeRequest(agent="a", episode=1))
@@ -158,7 +158,7 @@ async def test_racing_repeats_are_applied_once(bench: Any, make_spec: Spec, tran
     starts = await asyncio.gather(*(start(bench, request_id="k") for _ in range(20)))
     assert {started.episode for started in starts} == {1}
     reports = await asyncio.gather(*(report(bench, transition(0, 1, 0), episode=1, step=0) for _ in range(20)))
-    assert sum(not reported.duplicate for _, reported in reports) == 1
+    assert sum(not reported.duplicate for reported in reports) == 1
     assert bench.record("a").totals.transitions == 1
 
 
@@ -170,7 +170,7 @@ async def test_calls_for_an_agent_are_handled_in_their_order(
     await bench.commands.create("a", make_spec())
     calls = [start(bench), *(report(bench, transition(0, 1, 0), episode=1, step=step) for step in range(3))]
     _, *reports = await asyncio.gather(*calls)
-    assert [(reported.step, reported.duplicate, reported.done) for _, reported in reports] == [
+    assert [(reported.step, reported.duplicate, reported.done) for reported in reports] == [
         (0, False, False),
         (1, False, False),
         (2, False, True),
@@ -187,7 +187,7 @@ async def test_a_writer_elsewhere_is_noticed_and_decided_on_anew(make_bench: Any
     await start(one, request_id="k")
     assert (await start(two, request_id="k")).episode == 1
     await report(two, transition(0, 1, 0), episode=1, step=0)
-    _, reported = await report(one, transition(0, 1, 0), episode=1, step=0)
+    reported = await report(one, transition(0, 1, 0), episode=1, step=0)
     assert reported.duplicate
     assert (await store.load("a")).version == 3
     await report(one, transition(0, 1, 0), episode=1, step=1)
@@ -241,7 +241,7 @@ async def test_a_caller_who_goes_away_leaves_no_half_of_a_call(
         waiting.cancel()
         await asyncio.wait([waiting])
     await report(bench, transition(0, 1, 0), episode=1, step=0)
-    _, reported = await report(bench, transition(0, 1, 0), episode=1, step=0)
+    reported = await report(bench, transition(0, 1, 0), episode=1, step=0)
     assert reported.duplicate
     assert bench.record("a").version == (await bench.store.load("a")).version == 3
     assert (await bench.agents.verify("a")).equal
@@ -322,14 +322,14 @@ async def test_a_decision_that_fails_unexpectedly_fails_its_own_call_only(
     await bench.commands.create("a", make_spec())
     await start(bench)
 
-    def fail(*_arguments: object) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
         raise MemoryError
 
     with monkeypatch.context() as patch:
         patch.setattr(decisions, "report", fail)
         with pytest.raises(MemoryError):
             await report(bench, transition(0, 1, 0))
-    _, reported = await asyncio.wait_for(report(bench, transition(0, 1, 0)), 10)
+    reported = await asyncio.wait_for(report(bench, transition(0, 1, 0)), 10)
     assert (reported.step, reported.duplicate) == (0, False)
 
 
@@ -380,7 +380,7 @@ async def test_a_call_that_takes_too_long_is_told_so_and_goes_on(
     with pytest.raises(DeadlineError, match=r"not done within 0\.05 s"):
         await report(bench, transition(0, 1, 0), episode=1, step=0)
     may_end.set()
-    _, reported = await report(bench, transition(0, 1, 0), episode=1, step=0)
+    reported = await report(bench, transition(0, 1, 0), episode=1, step=0)
     assert reported.duplicate
     await bench.close()
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as some
 
 from safe_psrl import CmdpSpec, Constraint
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
-from safe_psrl_server.agents.conversion import cmdp_to_message
-from safe_psrl_server.agents.observations import read_steps
+from safe_psrl_server.agents.definition import cmdp_to_message
+from safe_psrl_server.agents.events import read_steps
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.store.memory import MemoryStore

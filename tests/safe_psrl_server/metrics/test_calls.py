@@ -2,15 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
+from safe_psrl_server.config import Quotas
 from safe_psrl_server.metrics.calls import CallMetrics
-from safe_psrl_server.rpc.middleware import Middleware, Services
+from safe_psrl_server.metrics.meter import Meter
+from safe_psrl_server.rpc.errors import Rejections
+from safe_psrl_server.rpc.middleware import Services
+from safe_psrl_server.security.access import AccessControl
+from safe_psrl_server.security.quotas import RateLimiter
+from safe_psrl_server.security.roles import RULES, Rule, Scope
 
 
 class Echo(grpc.GenericRpcHandler):
@@ -20,10 +25,10 @@ class Echo(grpc.GenericRpcHandler):
         self.entered = asyncio.Event()
         self.left = asyncio.Event()
         self._handlers = {
-            "/test.Echo/Unary": grpc.unary_unary_rpc_method_handler(self.unary),
-            "/test.Echo/Download": grpc.unary_stream_rpc_method_handler(self.download),
-            "/test.Echo/Upload": grpc.stream_unary_rpc_method_handler(self.upload),
-            "/test.Echo/Both": grpc.stream_stream_rpc_method_handler(self.both),
+            "/test.Echo/Unary": grpc.unary_unary_rpc_method_handler(self.unary, bytes),
+            "/test.Echo/Download": grpc.unary_stream_rpc_method_handler(self.download, bytes),
+            "/test.Echo/Upload": grpc.stream_unary_rpc_method_handler(self.upload, bytes),
+            "/test.Echo/Both": grpc.stream_stream_rpc_method_handler(self.both, bytes),
         }
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
@@ -88,23 +93,20 @@ class Counted(NamedTuple):
 ENDED_BY_DEADLINE = ("DEADLINE_EXCEEDED", "CANCELLED")
 
 
-@asynccontextmanager
-async def running(*middleware: Middleware) -> AsyncIterator[tuple[grpc.aio.Channel, Echo]]:
-    echo, server, services = Echo(), grpc.aio.server(), Services(middleware)
+@pytest.fixture
+async def counted(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Counted]:
+    registry, echo, server = CollectorRegistry(), Echo(), grpc.aio.server()
+    for method in TYPES:
+        monkeypatch.setitem(RULES, f"/test.Echo/{method}", Rule(None, Scope.NONE, public=True))
+    access = AccessControl(None, RateLimiter(Quotas()))
+    services = Services(CallMetrics(registry), access, Rejections(Meter()), idle_seconds=60.0)
     services.add_generic_rpc_handlers([echo])
     server.add_generic_rpc_handlers((services,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield channel, echo
-    await server.stop(None)
-
-
-@pytest.fixture
-async def counted() -> AsyncIterator[Counted]:
-    registry = CollectorRegistry()
-    async with running(CallMetrics(registry)) as (channel, echo):
         yield Counted(channel, registry, echo)
+    await server.stop(None)
 
 
 async def code_of(call: Any) -> grpc.StatusCode:

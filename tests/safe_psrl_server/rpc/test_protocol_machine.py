@@ -170,7 +170,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         if wants_action and self.paused:
             assert self.refused(FailedPreconditionError, call).reason == "AGENT_PAUSED"
             return
-        _, reported = self.run(call)
+        reported = self.run(call)
         assert (reported.duplicate, reported.done) == (False, step == HORIZON - 1)
         self.has_moved(move, step)
 
@@ -178,7 +178,7 @@ class ProtocolMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def report_again(self, data: st.DataObject) -> None:
         step = data.draw(st.integers(0, len(self.moves) - 1))
-        _, reported = self.run(lambda: self.report_call(self.moves[step], step))
+        reported = self.run(lambda: self.report_call(self.moves[step], step))
         assert reported.duplicate
 
     @precondition(lambda self: self.moves)
@@ -237,7 +237,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         async def both() -> list[Any]:
             return await asyncio.gather(self.report_call(move, step), self.report_call(move, step))
 
-        assert sorted(reported.duplicate for _, reported in self.run(both)) == [False, True]
+        assert sorted(reported.duplicate for reported in self.run(both)) == [False, True]
         self.has_moved(move, step)
 
     @precondition(lambda self: self.is_open)

@@ -14,8 +14,8 @@ from tests.system.debian import program
 from safe_psrl import warm_up
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.logs import set_up_logs
+from safe_psrl_server.security.identities import create_token
 from safe_psrl_server.security.roles import Role
-from safe_psrl_server.security.token_file import create_token
 
 
 class Guarded(NamedTuple):

@@ -7,8 +7,8 @@ import pytest
 from safe_psrl_client import PermissionDeniedError, UnauthenticatedError
 from safe_psrl_conformance import Wire, run, selected
 from safe_psrl_server.embedded import EmbeddedServer
+from safe_psrl_server.security.identities import create_token
 from safe_psrl_server.security.roles import Role
-from safe_psrl_server.security.token_file import create_token
 
 
 def test_a_token_for_the_kits_agents_is_enough(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
 from safe_psrl_server.config import ConfigError
 from safe_psrl_server.embedded import EmbeddedServer
+from safe_psrl_server.security.identities import create_token, revoke_tokens
 from safe_psrl_server.security.roles import Role
-from safe_psrl_server.security.token_file import create_token, revoke_tokens
 
 Code = grpc.StatusCode
 

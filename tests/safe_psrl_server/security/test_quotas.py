@@ -13,15 +13,13 @@ import pytest
 from safe_psrl.problem.presets import preset
 from safe_psrl_client import Client, RemoteAgent, ResourceExhaustedError
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
-from safe_psrl_server.agents.conversion import cmdp_to_message
-from safe_psrl_server.agents.definition import table_entries
+from safe_psrl_server.agents.definition import cmdp_to_message, table_entries
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.errors import LimitExceededError
-from safe_psrl_server.security.identities import Identity
-from safe_psrl_server.security.rate_limiter import RateLimiter
+from safe_psrl_server.security.identities import Identity, create_token
+from safe_psrl_server.security.quotas import RateLimiter
 from safe_psrl_server.security.roles import Role
-from safe_psrl_server.security.token_file import create_token
 
 Code = grpc.StatusCode
 AGENTS = [{"name": "a", "preset": "inventory"}]

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from safe_psrl_server.security.identities import IdentitiesError
-from safe_psrl_server.security.identity_store import IdentityStore
+from safe_psrl_server.security.identities import IdentitiesError, IdentityStore, create_token, read_identities, revoke_tokens
 from safe_psrl_server.security.roles import Role
-from safe_psrl_server.security.token_file import create_token, read_identities, revoke_tokens
 from safe_psrl_server.security.tokens import digest_of, id_of, is_token, new_token
 
 

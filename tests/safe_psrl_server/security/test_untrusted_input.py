@@ -17,7 +17,7 @@ from safe_psrl.problem.presets import preset
 from safe_psrl_client import Client, InvalidArgumentError, NotFoundError, RemoteAgent
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2, model_pb2
 from safe_psrl_server import errors
-from safe_psrl_server.agents import conversion, definition
+from safe_psrl_server.agents import definition
 from safe_psrl_server.embedded import EmbeddedServer
 
 ROOT = Path(__file__).parents[3]
@@ -39,13 +39,13 @@ def client(server: EmbeddedServer) -> Iterator[Client]:
 
 def spec() -> model_pb2.AgentSpec:
     return model_pb2.AgentSpec(
-        cmdp=conversion.cmdp_to_message(preset("inventory")), max_open_episodes=1, episode_timeout_seconds=60
+        cmdp=definition.cmdp_to_message(preset("inventory")), max_open_episodes=1, episode_timeout_seconds=60
     )
 
 
 def learning() -> model_pb2.AgentSpec:
     """An agent that has every kind of table."""
-    message = model_pb2.AgentSpec(cmdp=conversion.cmdp_to_message(preset("factored-toy")))
+    message = model_pb2.AgentSpec(cmdp=definition.cmdp_to_message(preset("factored-toy")))
     message.cmdp.reward_learned = True
     return message
 
@@ -83,7 +83,7 @@ def _stretched(cmdp: model_pb2.CmdpSpec) -> None:
     """One long table makes all others as long."""
     steps, pair = 2_000, (cmdp.num_states, cmdp.num_actions)
     cmdp.horizon = steps
-    cmdp.reward.CopyFrom(conversion.table(np.zeros((steps, *pair))))
+    cmdp.reward.CopyFrom(definition.table(np.zeros((steps, *pair))))
     first = cmdp.constraints[0]
     for number in range(90):
         cmdp.constraints.add(name=f"c{number}", cost=first.cost, cost_budget=1.0, satisfiable_cost=0.1)
@@ -124,7 +124,7 @@ def test_a_packed_array_that_lies_about_its_shape_is_refused(shape: list[int]) -
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match="an array"):
-            conversion.unpack(lying)
+            definition.unpack(lying)
         assert tracemalloc.get_traced_memory()[1] < LITTLE
     finally:
         tracemalloc.stop()

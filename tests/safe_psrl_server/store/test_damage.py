@@ -20,7 +20,7 @@ from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.store import StoreError
-from safe_psrl_server.store.sqlite.commit_counter import COUNTER_FILE
+from safe_psrl_server.store.sqlite.directory import COUNTER_FILE
 from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
 from tests.safe_psrl_server.store.appending import execute
 

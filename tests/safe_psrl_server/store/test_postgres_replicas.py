@@ -54,7 +54,7 @@ def stepping(agent: str, transition: control_pb2.Transition, **fields: Any) -> O
     async def call(commands: AgentCommands) -> object:
         request = control_pb2.StepRequest(agent=agent, transition=transition, **fields)
         reply = control_pb2.StepResponse()
-        write_step(Meter(), *await commands.report(request, wants_action=True), reply)
+        write_step(Meter(), await commands.report(request, wants_action=True), reply)
         return reply
 
     return call

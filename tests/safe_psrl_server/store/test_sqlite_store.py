@@ -10,9 +10,9 @@ import pytest
 
 from safe_psrl_server.store import Append, DamagedStreamError, StoredStream, StoreError, StoreFailedError
 from safe_psrl_server.store.sqlite import streams
-from safe_psrl_server.store.sqlite.commit_counter import COUNTER_FILE
-from safe_psrl_server.store.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
+from safe_psrl_server.store.sqlite.directory import COUNTER_FILE
 from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
+from safe_psrl_server.store.sqlite.streams import APPLICATION_ID, SCHEMA_VERSION
 from tests.safe_psrl_server.store.appending import append, execute
 
 

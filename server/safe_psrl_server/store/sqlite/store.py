@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from safe_psrl_server.store.interface import (
     Append,
@@ -24,9 +24,8 @@ from safe_psrl_server.store.interface import (
     VersionConflictError,
 )
 from safe_psrl_server.store.sqlite import streams
-from safe_psrl_server.store.sqlite.commit_counter import CommitCounter
-from safe_psrl_server.store.sqlite.lock import DatabaseLock
-from safe_psrl_server.store.sqlite.schema import commit_number, create_tables
+from safe_psrl_server.store.sqlite.directory import CommitCounter, DatabaseLock
+from safe_psrl_server.store.sqlite.streams import commit_number, create_tables
 
 DATABASE_FILE: Final = "safe-psrl.db"
 UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from messages that quote damaged bytes
@@ -50,7 +49,7 @@ class SqliteStore:
 
     async def open(self) -> None:
         try:
-            await self._run(self._writer, self._open)
+            await asyncio.get_running_loop().run_in_executor(self._writer, self._open)
         except (OSError, sqlite3.Error) as error:
             message = f"the store in {self._directory} cannot be opened for writing: {_one_line(error)}"
             raise StoreError(message) from error
@@ -68,13 +67,13 @@ class SqliteStore:
         return await self._read_stream(lambda db: streams.load_tail(db, agent, after))
 
     async def commit(self, appends: Sequence[Append]) -> set[str]:
-        return await self._run(self._writer, self._transaction, lambda db: streams.append(db, appends))
+        return await self._write(lambda db: streams.append(db, appends))
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
-        await self._run(self._writer, self._transaction, lambda db: streams.save_snapshot(db, agent, version, snapshot))
+        await self._write(lambda db: streams.save_snapshot(db, agent, version, snapshot))
 
     async def restore(self, agent: str, stream: StoredStream) -> None:
-        await self._run(self._writer, self._transaction, lambda db: streams.restore(db, agent, stream))
+        await self._write(lambda db: streams.restore(db, agent, stream))
 
     def usage(self) -> StoreUsage | None:
         used = 0
@@ -93,11 +92,11 @@ class SqliteStore:
 
     # --- threads
 
-    async def _run(self, thread: ThreadPoolExecutor, work: Callable[..., Result], *arguments: Any) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(thread, work, *arguments)
+    async def _write(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._writer, self._transaction, work)
 
     async def _read(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
-        return await self._run(self._reader, lambda: query(self._reading))
+        return await asyncio.get_running_loop().run_in_executor(self._reader, lambda: query(self._reading))
 
     async def _read_stream(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
         try:

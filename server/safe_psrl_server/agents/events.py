@@ -1,23 +1,49 @@
-"""Large policies, stored beside the stream while their episode is kept. Stored events and snapshots have a digest instead.
-
-In memory every episode has its policy.
-"""
+"""Reported steps as they are stored: in columns, one message for any number of consecutive steps of an episode."""
 
 import hashlib
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from safe_psrl.learner import Transition
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 
+
+class Observation(NamedTuple):
+    """The content of a `TransitionsObserved` message."""
+
+    episode: int
+    steps: Sequence[Transition]
+    overridden: int  # steps whose action was not the proposed one
+
+
+def write_steps(message: events_pb2.TransitionsObserved, observation: Observation) -> None:
+    """Fill `message` with at least one step."""
+    numbers, states, actions, next_states, rewards, costs = zip(*observation.steps, strict=True)
+    message.episode, message.first_step, message.state = observation.episode, numbers[0], states[0]
+    message.overridden = observation.overridden
+    message.actions.extend(actions)
+    message.next_states.extend(next_states)
+    message.rewards.extend(rewards)
+    message.costs.extend([cost for each in costs for cost in each])
+
+
+def read_steps(message: events_pb2.TransitionsObserved) -> Observation:
+    """Raises ValueError if the columns have different lengths."""
+    next_states, costs = message.next_states[:], message.costs[:]
+    width, rest = divmod(len(costs), max(len(next_states), 1))
+    if rest:
+        raise ValueError(f"{len(costs)} costs do not belong to {len(next_states)} steps")
+    columns = zip([message.state, *next_states[:-1]], message.actions, next_states, message.rewards, strict=True)
+    steps = [
+        Transition(message.first_step + i, state, action, next_state, reward, tuple(costs[i * width : (i + 1) * width]))
+        for i, (state, action, next_state, reward) in enumerate(columns if next_states else ())
+    ]
+    return Observation(message.episode, steps, message.overridden)
+
+
 LARGE: Final = 4_096  # entries. An entry takes about a byte: a smaller policy costs its event less than a page of the database
-CONCERNED: Final = {"episode_started", "agent_imported", "agent_deleted"}
 LEVEL: Final = 1  # of zlib: a million entries in 2 to 12 ms; higher ones take up to ten times as long and save a tenth
-
-
-def concerns_policies(events: Sequence[events_pb2.Event]) -> bool:
-    """Whether anything can be stored apart, or dropped there, because of `events`. Of most calls, nothing."""
-    return any(event.WhichOneof("kind") in CONCERNED for event in events)
 
 
 def are_large(policies: model_pb2.CmdpSpec | model_pb2.Policy) -> bool:

@@ -1,13 +1,17 @@
 """Limits of one identity: calls per second and concurrent calls."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
+from safe_psrl_proto.v1 import model_pb2
+from safe_psrl_server.agents.definition import table_entries
+from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import LimitExceededError
+from safe_psrl_server.security.caller import caller
 from safe_psrl_server.security.identities import Identity
+from safe_psrl_server.security.roles import Role
 
 BUSY_RETRY_SECONDS: Final = 0.1
 MAX_IDENTITIES: Final = 10_000
@@ -64,18 +68,16 @@ class RateLimiter:
         if seconds > 0:
             raise _exceeded(f"{identity.name!r} exceeds its rate of calls", "RATE_LIMITED", seconds)
 
-    @contextmanager
-    def concurrent_call(self, identity: Identity) -> Iterator[None]:
-        """Counts a call until it ends. Raises `LimitExceededError` if the identity has too many."""
+    def begin_call(self, identity: Identity) -> None:
+        """Count a call until `end_call`. Raises `LimitExceededError` if the identity has too many."""
         usage = self._of(identity.name)
         most = identity.concurrent_calls or self._quotas.concurrent_calls
         if most and usage.calls >= most:
             raise _exceeded(f"{identity.name!r} has {most} concurrent calls, its limit", "TOO_MANY_CALLS", BUSY_RETRY_SECONDS)
         usage.calls += 1
-        try:
-            yield
-        finally:
-            usage.calls -= 1
+
+    def end_call(self, name: str) -> None:
+        self._of(name).calls -= 1
 
     def _of(self, name: str) -> _Usage:
         if name not in self._usage:
@@ -89,3 +91,26 @@ def _exceeded(message: str, reason: str, retry_seconds: float) -> LimitExceededE
     error = LimitExceededError(message, reason)
     error.retry_seconds = retry_seconds
     return error
+
+
+async def check_room(agents: AgentService, quotas: Quotas, name: str, spec: model_pb2.AgentSpec) -> None:
+    """Raise `LimitExceededError` if there is none. An agent that exists needs none: creating it again changes nothing."""
+    if name in agents.registry:
+        return
+    if not agents.registry.complete.is_set():  # after a start: the size of every agent must be known
+        await agents.refresh()
+    _check_quota(agents, quotas, caller().identity)
+    used = agents.registry.size.table_entries
+    needed, most = table_entries(spec.cmdp), agents.limits.max_total_table_entries
+    if used + needed > most and needed <= agents.limits.max_table_entries:  # a larger one is malformed, whatever there is
+        raise LimitExceededError(f"the agents' tables have {used} entries, and may have {most}", "MEMORY_QUOTA")
+
+
+def _check_quota(agents: AgentService, quotas: Quotas, identity: Identity) -> None:
+    """The agents of an identity are those that it may administer, regardless of who created them."""
+    most = identity.max_agents if identity.max_agents is not None else quotas.max_agents or None
+    if most is None:
+        return
+    count = sum(identity.may(Role.ADMIN, agent.name) for agent in agents.agents())
+    if count >= most:
+        raise LimitExceededError(f"{identity.name!r} has {count} agents, and may have {most}", "AGENT_QUOTA")
