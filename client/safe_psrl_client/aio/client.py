@@ -13,9 +13,8 @@ from safe_psrl_client.aio.episode import AsyncEpisode
 from safe_psrl_client.aio.retry import DEFAULT_PATIENCE, retry
 from safe_psrl_client.aio.stream import AsyncStepStream
 from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, Metadata, call_metadata, open_aio_channel, token_metadata
-from safe_psrl_client.cursor import EpisodeCursor
 from safe_psrl_client.errors import error_of_call
-from safe_psrl_client.exports import Assembly, import_requests
+from safe_psrl_client.exports import import_requests, seal_parts
 from safe_psrl_client.requests import TRUNCATED, Transition
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, events_pb2, model_pb2
 
@@ -70,7 +69,7 @@ class AsyncClient:
 
     def episode(self, agent: str, state: int, *, abandon_open: bool = False) -> AsyncEpisode:
         """An episode that begins in `state` when it is entered; see `AsyncEpisode`."""
-        return AsyncEpisode(self, EpisodeCursor(agent, state, abandon_open=abandon_open))
+        return AsyncEpisode(self, agent, state, abandon_open=abandon_open)
 
     async def start_episode(
         self,
@@ -194,11 +193,10 @@ class AsyncClient:
         request = admin_pb2.ExportAgentRequest(agent=agent)
 
         async def attempt() -> bytes:
-            parts = Assembly()
             async with _translated():
-                async for part in self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent)):
-                    parts.add(part)
-            return parts.sealed()
+                call = self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent))
+                parts = [part async for part in call]
+            return seal_parts(parts)
 
         return await retry(attempt, min(self.patience, timeout))
 

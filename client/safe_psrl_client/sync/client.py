@@ -10,9 +10,8 @@ import grpc
 
 from safe_psrl_client import requests
 from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, Metadata, call_metadata, open_channel, token_metadata
-from safe_psrl_client.cursor import EpisodeCursor
 from safe_psrl_client.errors import error_of_call
-from safe_psrl_client.exports import Assembly, import_requests
+from safe_psrl_client.exports import import_requests, seal_parts
 from safe_psrl_client.requests import TRUNCATED, Transition
 from safe_psrl_client.sync.episode import Episode
 from safe_psrl_client.sync.retry import DEFAULT_PATIENCE, retry
@@ -70,7 +69,7 @@ class Client:
 
     def episode(self, agent: str, state: int, *, abandon_open: bool = False) -> Episode:
         """An episode that begins in `state` when it is entered; see `Episode`."""
-        return Episode(self, EpisodeCursor(agent, state, abandon_open=abandon_open))
+        return Episode(self, agent, state, abandon_open=abandon_open)
 
     def start_episode(
         self,
@@ -192,11 +191,10 @@ class Client:
         request = admin_pb2.ExportAgentRequest(agent=agent)
 
         def attempt() -> bytes:
-            parts = Assembly()
             with _translated():
-                for part in self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent)):
-                    parts.add(part)
-            return parts.sealed()
+                call = self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent))
+                parts = list(call)
+            return seal_parts(parts)
 
         return retry(attempt, min(self.patience, timeout))
 
