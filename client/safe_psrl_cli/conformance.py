@@ -10,7 +10,7 @@ import typer
 from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, Target, client_credentials, leave, reported_errors
 
 if TYPE_CHECKING:
-    from safe_psrl_conformance import Check, Verdict
+    from safe_psrl_conformance import Verdict
 
 BROKEN = 1
 
@@ -41,7 +41,8 @@ def conformance(
             leave(f"there is no chapter {chapter!r}; the chapters are {', '.join(CHAPTERS)}", USER_MISTAKE)
     checks = selected(only or ())
     if show_list:
-        _show_list(checks)
+        for check in checks:
+            typer.echo(f"{check.chapter}.{check.name}\n        {check.demand}")
         return
     verdicts: list[Verdict] = []
     with reported_errors(target), Wire(target, timeout=timeout, prefix=prefix, **client_credentials()) as wire:
@@ -64,11 +65,6 @@ def _show(verdict: "Verdict") -> None:
         typer.echo(f"        {' '.join(reason.split())}")
     if result == "FAIL":
         typer.echo(f"        demanded: {check.demand}")
-
-
-def _show_list(checks: "list[Check]") -> None:
-    for check in checks:
-        typer.echo(f"{check.chapter}.{check.name}\n        {check.demand}")
 
 
 def _document(target: str, verdicts: "list[Verdict]") -> dict[str, object]:
