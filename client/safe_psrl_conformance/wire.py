@@ -7,7 +7,7 @@ from typing import Any, Final, Self, TypeVar
 
 import grpc
 
-from safe_psrl_client.channel import MAX_MESSAGE_BYTES, call_metadata, checked_target, token_metadata
+from safe_psrl_client.channel import MAX_MESSAGE_BYTES, call_metadata, open_channel, token_metadata
 from safe_psrl_client.errors import SafePsrlClientError, error_of_call
 from safe_psrl_client.sync.retry import retry
 from safe_psrl_client.sync.stream import StepStream
@@ -17,12 +17,11 @@ from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_p
 
 T = TypeVar("T")
 
-PREFIX: Final = "conformance-"
-OPTIONS: Final = (
+OPTIONS: Final = [
     ("grpc.enable_retries", 0),  # failures must be visible
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-)
+]
 
 
 class Wire:
@@ -35,15 +34,11 @@ class Wire:
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
         timeout: float = 10.0,
-        prefix: str = PREFIX,
+        prefix: str = "conformance-",
     ) -> None:
-        address = checked_target(target)
         self._identity = token_metadata(token, target, credentials)
+        self.channel = open_channel(target, credentials, OPTIONS)
         self.timeout = timeout
-        if credentials is None:
-            self.channel = grpc.insecure_channel(address, OPTIONS)
-        else:
-            self.channel = grpc.secure_channel(address, credentials, OPTIONS)
         self.control = control_pb2_grpc.ControlServiceStub(self.channel)
         self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
         self.prefix = f"{prefix}{uuid.uuid4().hex[:12]}"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from safe_psrl_console.charts import FIRST, SECOND, Chart, costs, line, rewards, round_above, with_level
+from safe_psrl_console.charts import FIRST, SECOND, Chart, line, round_above, with_level
 from safe_psrl_console.controls import Choice, Text, block, button
 from safe_psrl_console.fleet import WatchedAgent
 from safe_psrl_console.history import Interval, Point, intervals
@@ -41,14 +41,15 @@ class AgentCharts:
         parts = list(intervals(seen, agent.budgets))
         self._show_cost(parts)
         self._show_regret(seen)
-        self._reward.show([line("reward", rewards(parts))])
+        self._reward.show([line("reward", [(part.end.completed, part.reward) for part in parts])])
         self._show_dual(seen)
 
     def _show_cost(self, parts: Sequence[Interval]) -> None:
         i, status = self._constraint, self._agent.status.constraints[self._constraint]
-        drawn = with_level(line(status.name, costs(parts, i)), status.cost_budget, f"budget {status.cost_budget:g}")
+        drawn = line(status.name, [(part.end.completed, part.costs[i]) for part in parts])
         highest = max([status.cost_budget, *(part.costs[i] for part in parts)])
-        self._cost.show([drawn], up_to=round_above(highest))
+        level = f"budget {status.cost_budget:g}"
+        self._cost.show([with_level(drawn, status.cost_budget, level)], up_to=round_above(highest))
         self._cost.note.set_text(
             f"Mean of the episodes between two points. All episodes: {status.mean_cost:.3f}; "
             f"the plan expects {status.predicted_cost:.3f}."

@@ -96,13 +96,9 @@ class _MapCard:
             self._legend.clear()
             with self._legend:
                 for colour, text in grid.legend:
-                    _meaning(colour, text)
-
-
-def _meaning(colour: str, text: str) -> None:
-    with block("li"):
-        ui.element("i").style(f"background: {colour}")
-        Text("span", text)
+                    with block("li"):
+                        ui.element("i").style(f"background: {colour}")
+                        Text("span", text)
 
 
 class HeatMap(Element, component="heat_map.js"):

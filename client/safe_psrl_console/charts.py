@@ -7,14 +7,12 @@ from typing import Any, Final
 from nicegui import ui
 
 from safe_psrl_console.controls import Text, block
-from safe_psrl_console.history import Interval
 
 FIRST: Final = "var(--line-a)"
 SECOND: Final = "var(--line-b)"
 DIGITS: Final = 5  # significant digits sent to the browser
 MARGIN: Final = 12  # pixels
 LETTER: Final = 8  # pixels per character of a level's name
-Series = Sequence[tuple[float, float]]
 
 
 class Chart:
@@ -42,7 +40,9 @@ class Chart:
         self._drawing.update()
 
 
-def line(name: str, points: Series, colour: str = FIRST, *, axis: int = 0, dashed: bool = False) -> dict[str, Any]:
+def line(
+    name: str, points: Sequence[tuple[float, float]], colour: str = FIRST, *, axis: int = 0, dashed: bool = False
+) -> dict[str, Any]:
     return {
         "name": name,
         "type": "line",
@@ -77,14 +77,6 @@ def round_above(value: float) -> float:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(value))
     return next(step for step in (1.2, 1.6, 2, 2.5, 3, 4, 5, 6, 8, 10, 12) if step * unit >= 1.08 * value) * unit
-
-
-def costs(parts: Sequence[Interval], constraint: int) -> Series:
-    return [(part.end.completed, part.costs[constraint]) for part in parts]
-
-
-def rewards(parts: Sequence[Interval]) -> Series:
-    return [(part.end.completed, part.reward) for part in parts]
 
 
 def _options() -> dict[str, Any]:
