@@ -148,24 +148,27 @@ class Wire:
 
     # --- refusals
 
-    def refused(self, call: Callable[[], object], code: str, reason: str = "") -> SafePsrlClientError:
-        """The error of `call`, which must fail with `code` and, if given, `reason` in the service's domain."""
+    def refused(self, expected: str, call: Callable[..., object], *arguments: Any, **fields: Any) -> SafePsrlClientError:
+        """The error of `call`, which must fail with the code and, if given, the reason that are `expected`."""
+        code, _, reason = expected.partition(" ")
         try:
-            reply = call()
+            reply = call(*arguments, **fields)
         except grpc.RpcError as error:
             found, found_code = error_of_call(error), error.code().name
         else:
             raise FailedError(f"it was accepted: {' '.join(str(reply).split())[:120] or 'an empty reply'}")
-        status, expected = f"{found_code} {found.reason}".strip(), f"{code} {reason}".strip()
+        status = f"{found_code} {found.reason}".strip()
         require(found_code == code, f"refused with {status} ({found}), not {expected}")
         if reason:
             require(found.reason == reason, f"refused with {status}, not {expected}: are details passed on?")
         return found
 
-    def refused_unchanged(self, name: str, call: Callable[[], object], code: str, reason: str = "") -> SafePsrlClientError:
+    def refused_unchanged(
+        self, name: str, expected: str, call: Callable[..., object], *arguments: Any, **fields: Any
+    ) -> SafePsrlClientError:
         """`refused`, and the agent must not have changed."""
         before = self.status(name)
-        found = self.refused(call, code, reason)
+        found = self.refused(expected, call, *arguments, **fields)
         after = self.status(name)
         same("after a refusal the agent's version", after.version, before.version)
         same("after a refusal the agent's digest", after.state_digest, before.state_digest)
