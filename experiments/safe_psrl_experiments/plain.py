@@ -104,7 +104,6 @@ class PlainRun:
     dual: Floats = field(init=False)
     counts: Floats = field(init=False)
     constraint_regret: Floats = field(init=False)
-    policies: list[NDArray[np.int64]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.dual = np.zeros(self.spec.num_constraints)

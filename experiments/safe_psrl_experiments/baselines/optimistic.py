@@ -20,12 +20,10 @@ from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
 from safe_psrl.errors import SpecError
 from safe_psrl.methods.episode import Problem
-from safe_psrl.planning.evaluation import evaluate_randomised
-from safe_psrl.posterior.streams import ENVIRONMENT, stream_of
 from safe_psrl.problem.spec import CmdpSpec
-from safe_psrl.simulation import Ledger, World, enter
+from safe_psrl.simulation import Ledger, World
 from safe_psrl_experiments.baselines.box_search import solve_in_box
-from safe_psrl_experiments.baselines.playing import BaselineRun, Counts, no_counts, play_randomised, record_path, safe_policy
+from safe_psrl_experiments.baselines.playing import BaselineRun, Counts, no_counts, play_randomised, safe_policy
 
 DELTA = 0.01
 
@@ -133,8 +131,7 @@ def run(
     problem: Problem, world: World, counts: Counts, box: Box, manner: Manner, ledger: Ledger, seed: int, first: int, last: int
 ) -> None:
     horizon, (num_states, num_actions) = world.horizon, problem.available.shape
-    values, policy = np.empty((2, num_states)), np.empty((horizon, num_states, num_actions))
-    states, actions = np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64)
+    policy = np.empty((horizon, num_states, num_actions))
     for k in range(first, last + 1):
         feasible = False
         if k - 1 > manner.safe_until:
@@ -146,9 +143,6 @@ def run(
                 feasible = True
         if not feasible:
             policy[:] = manner.safe_policy
-        evaluate_randomised(world.p, world.next_states, world.signals, policy, values)
-        enter(ledger, problem, values, world.best_reward)
-        play_randomised(stream_of(seed, k, ENVIRONMENT), world, policy, states, actions)
-        record_path(counts, states, actions)
+        states, actions = play_randomised(problem, world, policy, counts, ledger, seed, k)
         for h in range(horizon):
             update_box(box, counts, world, manner, states[h], actions[h])

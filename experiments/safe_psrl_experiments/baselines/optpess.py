@@ -83,17 +83,13 @@ def run_lp(
     horizon, num_states, num_actions = safe.shape
     values, policy = np.empty((2, num_states)), np.empty(safe.shape)
     signals = np.empty((2, horizon, num_states, num_actions))
-    states, actions = np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64)
     for k in range(first, last + 1):
         add_bonuses(world, counts, bonuses, signals)
         evaluate_randomised(counts.mean, world.next_states, signals, safe, values)
         policy[:] = safe
         if dot(problem.initial, values[1]) < (problem.tau[0] + problem.c0[0]) / 2.0:
             solve_cmdp(counts.mean, world.next_states, signals, problem.available, problem.initial, problem.tau[0], policy)
-        evaluate_randomised(world.p, world.next_states, world.signals, policy, values)
-        enter(ledger, problem, values, world.best_reward)
-        play_randomised(stream_of(seed, k, ENVIRONMENT), world, policy, states, actions)
-        record_path(counts, states, actions)
+        play_randomised(problem, world, policy, counts, ledger, seed, k)
 
 
 class OptPessPrimalDualRun(BaselineRun):

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.arrays import Floats, Words
+from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
 from safe_psrl.errors import SpecError
 from safe_psrl.methods.episode import Problem, problem_of
 from safe_psrl.planning.evaluation import evaluate_randomised
 from safe_psrl.planning.optimum import exact_optimum
-from safe_psrl.posterior.streams import uniform
+from safe_psrl.posterior.streams import ENVIRONMENT, stream_of, uniform
 from safe_psrl.problem.options import SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, World, empty_ledger, enter, pick, world_of
@@ -93,9 +93,14 @@ def safe_policy(spec: CmdpSpec, transitions: Floats) -> Floats:
 
 @compiled
 def play_randomised(
-    stream: Words, world: World, probabilities: Floats, states: NDArray[np.int64], actions: NDArray[np.int64]
-) -> None:
-    """Play a randomised policy [H, S, A] on the true kernel; write the path."""
+    problem: Problem, world: World, probabilities: Floats, counts: Counts, ledger: Ledger, seed: int, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Play a randomised policy [H, S, A] on the true kernel in episode `k`, and record it. Returns states and actions."""
+    values = np.empty((2, problem.available.shape[0]))
+    evaluate_randomised(world.p, world.next_states, world.signals, probabilities, values)
+    enter(ledger, problem, values, world.best_reward)
+    states, actions = np.empty(world.horizon + 1, np.int64), np.empty(world.horizon, np.int64)
+    stream = stream_of(seed, k, ENVIRONMENT)
     states[0] = pick(world.cumulative_initial, uniform(stream))
     for h in range(actions.size):
         s = states[h]
@@ -109,6 +114,8 @@ def play_randomised(
         actions[h] = last
         step_p = h if world.p.shape[0] > 1 else 0
         states[h + 1] = pick(world.cumulative_p[step_p, s, last], uniform(stream))
+    record_path(counts, states, actions)
+    return states, actions
 
 
 class SafeBaselineRun(BaselineRun):

@@ -16,13 +16,13 @@ from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
 from safe_psrl.methods.episode import Draft, Problem, empty_draft
 from safe_psrl.planning.backward_induction import plan_policy
-from safe_psrl.planning.evaluation import evaluate_policy, evaluate_randomised
+from safe_psrl.planning.evaluation import evaluate_policy
 from safe_psrl.planning.optimum import solve_cmdp
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import ENVIRONMENT, POSTERIOR, stream_of
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, Memory, World, enter, fresh_memory, play_episode
-from safe_psrl_experiments.baselines.playing import BaselineRun, Counts, no_counts, play_randomised, record_path
+from safe_psrl_experiments.baselines.playing import BaselineRun, Counts, no_counts, play_randomised
 
 UNCONSTRAINED = np.inf
 
@@ -70,9 +70,7 @@ def run_cmdp_psrl(
     problem: Problem, world: World, prior: Floats, counts: Counts, ledger: Ledger, seed: int, first: int, last: int
 ) -> None:
     horizon, (num_states, num_actions) = world.horizon, problem.available.shape
-    p, values = np.empty(prior.shape), np.empty((2, num_states))
-    policy = np.empty((horizon, num_states, num_actions))
-    states, actions = np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64)
+    p, policy = np.empty(prior.shape), np.empty((horizon, num_states, num_actions))
     for k in range(first, last + 1):
         draw_kernel(stream_of(seed, k, POSTERIOR), prior, counts.transitions, p)
         feasible, _ = solve_cmdp(
@@ -80,7 +78,4 @@ def run_cmdp_psrl(
         )
         if not feasible:
             solve_cmdp(p, world.next_states, world.signals, problem.available, problem.initial, UNCONSTRAINED, policy)
-        evaluate_randomised(world.p, world.next_states, world.signals, policy, values)
-        enter(ledger, problem, values, world.best_reward)
-        play_randomised(stream_of(seed, k, ENVIRONMENT), world, policy, states, actions)
-        record_path(counts, states, actions)
+        play_randomised(problem, world, policy, counts, ledger, seed, k)
