@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -113,7 +114,7 @@ def page(
 
     Example: safe-psrl bench page docs/performance.md serve.json plan.json
     """
-    from safe_psrl_experiments.bench.page import fill_page  # noqa: PLC0415
+    from safe_psrl_experiments.bench.measure import fill_page  # noqa: PLC0415
 
     text = markdown.read_text(encoding="utf-8")
     for file in results:
@@ -208,12 +209,12 @@ def _show(results: "list[Result]") -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
+    from safe_psrl_experiments.bench.measure import cells  # noqa: PLC0415
+
     table = Table()  # with long texts in its cells, unlike `tables.table_of`
     for heading in ("what", "time", "spread", "limit", "ratio", "bar"):
         table.add_column(heading, justify="right" if heading in {"time", "spread", "ratio"} else "left", overflow="fold")
     for result in results:
         verdict = "" if result.bar is None else f"{result.bar} {'met' if result.ok else 'MISSED'}"
-        limit = f"{result.limit:,.1f} {result.unit}: {result.limit_name}"
-        spread = f"{min(result.times):,.1f} to {max(result.times):,.1f}" if result.times else ""
-        table.add_row(result.name, f"{result.value:,.1f} {result.unit}", spread, limit, f"{result.ratio:.2f}", verdict)
+        table.add_row(*cells(asdict(result)), verdict)
     Console().print(table)

@@ -95,7 +95,7 @@ def lte_cell(
 
     safe-psrl simulate lte-cell --shared --no-compare --episodes 100
     """
-    from safe_psrl_cli.simulate_tables import show_lte_cell  # noqa: PLC0415
+    from safe_psrl_cli.tables import show_lte_cell  # noqa: PLC0415
 
     def build() -> Any:
         from safe_psrl_testbed.lte.settings import CellSettings  # noqa: PLC0415
@@ -148,7 +148,7 @@ def base_stations(
 
     safe-psrl simulate base-stations --cells 4 --devices 40 --agents-per class
     """
-    from safe_psrl_cli.simulate_tables import show_base_stations  # noqa: PLC0415
+    from safe_psrl_cli.tables import show_base_stations  # noqa: PLC0415
 
     def build() -> Any:
         from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation  # noqa: PLC0415
@@ -200,7 +200,7 @@ def simulate(
 
     safe-psrl simulate inventory --agent shop --parallel 8 --mode local
     """
-    from safe_psrl_cli.simulate_tables import show_environment  # noqa: PLC0415
+    from safe_psrl_cli.tables import show_environment  # noqa: PLC0415
 
     def build() -> Any:
         from safe_psrl_testbed.scenario import scenario_named  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""The operator's actions on an agent: pause, resume, export. Each asks for confirmation and reports its result."""
+"""The operator's actions on an agent: pause, resume, export. Each needs a confirmation and reports its result."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterator

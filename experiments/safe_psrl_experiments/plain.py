@@ -1,6 +1,6 @@
-"""Safe PSRL in plain numpy, line by line after the paper: the judge of the compiled kernels, and what they are timed against.
+"""Safe PSRL in plain numpy, line by line after the paper: the reference that the compiled kernels are tested and timed against.
 
-Written for reading. It shares no formula with the library; where both agree, two people would have to be wrong.
+It shares no formula with the library.
 """
 
 import math
