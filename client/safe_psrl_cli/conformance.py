@@ -50,9 +50,14 @@ def conformance(
         for verdict in run(wire, checks):
             verdicts.append(verdict)
             _show(verdict)
-    if json_file is not None:
-        json_file.write_text(json.dumps(_document(target, verdicts), indent=2) + "\n", encoding="utf-8")
     count = Counter(verdict.result for verdict in verdicts)
+    if json_file is not None:
+        results = [
+            {"chapter": check.chapter, "name": check.name, "demand": check.demand, "verdict": result, "reason": reason}
+            for check, result, reason in verdicts
+        ]
+        document = {"target": target, "passed": not count["FAIL"], "results": results}
+        json_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     typer.echo(f"{count['pass']} passed, {count['FAIL']} failed, {count['skipped']} skipped")
     if count["FAIL"]:
         raise typer.Exit(BROKEN)
@@ -65,14 +70,3 @@ def _show(verdict: "Verdict") -> None:
         typer.echo(f"        {' '.join(reason.split())}")
     if result == "FAIL":
         typer.echo(f"        demanded: {check.demand}")
-
-
-def _document(target: str, verdicts: "list[Verdict]") -> dict[str, object]:
-    return {
-        "target": target,
-        "passed": all(verdict.result != "FAIL" for verdict in verdicts),
-        "results": [
-            {"chapter": check.chapter, "name": check.name, "demand": check.demand, "verdict": result, "reason": reason}
-            for check, result, reason in verdicts
-        ],
-    }

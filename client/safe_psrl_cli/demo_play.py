@@ -17,7 +17,7 @@ from rich.table import Table
 
 from safe_psrl import SafePsrl, SimulatedRun
 from safe_psrl_cli.child_process import ServerProcess
-from safe_psrl_client import Client, EpisodeResult, RemoteAgent
+from safe_psrl_client import Client, RemoteAgent
 from safe_psrl_client.play import play_episode
 from safe_psrl_experiments.figures import moving_mean
 from safe_psrl_testbed import scenario_named
@@ -81,7 +81,9 @@ class DemoPlay:
         try:
             with Live(get_renderable=self._live, console=self._console, refresh_per_second=8):
                 while time.monotonic() - began < seconds:
-                    self._record(play_episode(environment, self._agent))
+                    result = play_episode(environment, self._agent)
+                    self._story.rewards.append(result.reward)
+                    self._story.costs.append(result.costs[0])
                     if time.monotonic() - read_at > READ_SECONDS:
                         read_at = time.monotonic()
                         self._read_dual()
@@ -137,10 +139,6 @@ class DemoPlay:
         name = next(name for name in ("demo", *(f"demo-{i}" for i in range(2, 10_000))) if name not in taken)
         self._client.create_agent(name, PRESET, seed=SEED)
         return name
-
-    def _record(self, result: EpisodeResult) -> None:
-        self._story.rewards.append(result.reward)
-        self._story.costs.append(result.costs[0])
 
     def _read_dual(self) -> None:
         constraint = self._client.get_agent(self._name).status.constraints[0]

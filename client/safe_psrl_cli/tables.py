@@ -44,17 +44,15 @@ def show_agents(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
     table = table_of(None, "\nagent", "\ncondition", *numbers)
     for status in statuses:
         about = [escape(status.agent), condition_of(status), f"{status.episode:,}", f"{status.last_reward:.3f}"]
-        add_rows(table, about, [(constraint.name, constraint_cells(constraint)) for constraint in status.constraints])
+        rows = [
+            (c.name, _cells(f"{c.last_cost:.3f}", c.cost_budget, c.violations, c.dual_variable)) for c in status.constraints
+        ]
+        add_rows(table, about, rows)
     Console().print(table)
 
 
-def constraint_cells(constraint: admin_pb2.ConstraintStatus) -> list[str]:
-    return [
-        f"{constraint.last_cost:.3f}",
-        f"{constraint.cost_budget:.4g}",
-        f"{constraint.violations:,}",
-        f"{constraint.dual_variable:,.2f}",
-    ]
+def _cells(cost: str, budget: float, violations: int, dual: float | None) -> list[str]:
+    return [cost, f"{budget:.4g}", f"{violations:,}", "?" if dual is None else f"{dual:,.2f}"]
 
 
 def show_agent(status: admin_pb2.AgentStatus) -> None:
@@ -106,7 +104,11 @@ def show_environment(summary: dict[str, Any]) -> None:
     table = table_of(escape(title), "\nagent", *numbers, "dual\nvariable")
     for row in summary["agents"]:
         about = [escape(row["agent"]), f"{row['episodes']:,}", f"{row['mean_reward']:.4f}", f"{row['objective_regret']:,.1f}"]
-        add_rows(table, about, [(constraint["name"], _cells(constraint)) for constraint in row["constraints"]])
+        rows = [
+            (c["name"], _cells(f"{c['mean_cost']:.4f}", c["cost_budget"], c["violations"], c["dual_variable"]))
+            for c in row["constraints"]
+        ]
+        add_rows(table, about, rows)
     console = Console()
     console.print(table)
     optimum = summary["agents"][0]["optimum"]
@@ -117,16 +119,6 @@ def show_environment(summary: dict[str, Any]) -> None:
         "realised": "Regret is realised: the rewards of the episodes, against the optimum; --mode local reports it exactly.",
     }
     console.print(meaning[summary["regret"]], highlight=False)
-
-
-def _cells(constraint: dict[str, Any]) -> list[str]:
-    dual = constraint["dual_variable"]
-    return [
-        f"{constraint['mean_cost']:.4f}",
-        f"{constraint['cost_budget']:.4g}",
-        f"{constraint['violations']:,}",
-        "?" if dual is None else f"{dual:,.2f}",
-    ]
 
 
 def show_lte_cell(summary: dict[str, Any]) -> None:

@@ -181,7 +181,7 @@ class _Facts:
 
     def __init__(self) -> None:
         with block("dl", "card facts"):
-            self._values = {name: _fact(name) for name in self.NAMES}
+            self._values = [_fact(name) for name in self.NAMES]
 
     def show(self, agent: WatchedAgent) -> None:
         status, recent = agent.status, agent.recent()
@@ -195,8 +195,8 @@ class _Facts:
             f"{1000 * status.plan_seconds:,.1f} ms",
             f"{datetime.fromtimestamp(status.created_micros / 1e6, UTC):%Y-%m-%d}",
         )
-        for name, value in zip(self.NAMES, values, strict=True):
-            self._values[name].set_text(value)
+        for fact, value in zip(self._values, values, strict=True):
+            fact.set_text(value)
 
 
 def _fact(name: str) -> Text:

@@ -100,7 +100,8 @@ class WatchedAgent:
         recent = self.recent()
         if recent is None:
             return [BudgetStatus(one.name, one.cost_budget, 0.0, 0.0, known=False) for one in self.status.constraints]
-        points = self._recent_points()
+        first = self._before_recent(self.history.recent[-1]).completed
+        points = [point for point in self.history.recent if point.completed >= first]
         few = [*points[: -1 : 1 + len(points) // RECENT_PARTS], points[-1]]
         errors = standard_errors(list(intervals(few, self.budgets)), recent)
         return [
@@ -112,10 +113,6 @@ class WatchedAgent:
         """The last point that `RECENT_EPISODES` were completed after, or else the first."""
         before = latest.completed - RECENT_EPISODES
         return next((point for point in reversed(self.history.recent) if point.completed <= before), self.history.whole()[0])
-
-    def _recent_points(self) -> list[Point]:
-        first = self._before_recent(self.history.recent[-1]).completed
-        return [point for point in self.history.recent if point.completed >= first]
 
 
 class Fleet:

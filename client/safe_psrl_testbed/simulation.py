@@ -169,7 +169,6 @@ class Simulation:
             future.result()
 
     def summary(self) -> dict[str, Any]:
-        """The results so far, as plain values."""
         episodes = sum(player.episodes for player in self._players)
         return {
             "environment": self.scenario.name,
