@@ -63,14 +63,7 @@ class Wire:
     def probe(self, wait: float = 0.0) -> None:
         """Raise the client library's error if the service is unavailable for `wait` seconds or refuses to create agents."""
         name = self.new_name()
-
-        def create() -> None:
-            try:
-                self.create(name)
-            except grpc.RpcError as error:
-                raise error_of_call(error) from None
-
-        retry(create, wait)
+        retry(lambda: self.create(name), wait)
         self.tidy()
 
     # --- calling

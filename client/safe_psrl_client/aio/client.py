@@ -2,7 +2,6 @@
 # ruff: noqa: ASYNC109  # `timeout` is the call's own deadline, which the server sees too
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
 from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
@@ -180,36 +179,32 @@ class AsyncClient:
     ) -> AsyncIterator[admin_pb2.WatchAgentsResponse]:
         """Status whenever it changes, until it is closed or `timeout` has passed. It is not retried."""
         request = admin_pb2.WatchAgentsRequest(agents=agents, interval_seconds=interval)
-        async with _translated():
-            call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""))
-            try:
-                async for reply in call:
-                    yield reply
-            finally:
-                call.cancel()
+        call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""))
+        try:
+            async for reply in call:
+                yield reply
+        except grpc.RpcError as error:
+            raise error_of_call(error) from error
+        finally:
+            call.cancel()
 
     async def export_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> bytes:
         """All that another service needs to continue the agent, as bytes for a file or for `import_agent`."""
         request = admin_pb2.ExportAgentRequest(agent=agent)
 
         async def attempt() -> bytes:
-            async with _translated():
-                call = self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent))
-                parts = [part async for part in call]
+            call = self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent))
+            parts = [part async for part in call]
             return seal_parts(parts)
 
         return await retry(attempt, min(self.patience, timeout))
 
     async def import_agent(self, agent: str, content: bytes, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.AgentStatus:
         """Create `agent` from the result of `export_agent`."""
-        parts = list(import_requests(agent, content))
-
-        async def attempt() -> admin_pb2.AgentStatus:
-            async with _translated():
-                call = self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=self._metadata(agent))
-                return (await call).status
-
-        return await retry(attempt, min(self.patience, timeout))
+        parts, metadata = list(import_requests(agent, content)), self._metadata(agent)
+        seconds = min(self.patience, timeout)
+        reply = await retry(lambda: self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=metadata), seconds)
+        return reply.status
 
     async def verify_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.VerifyAgentResponse:
         return await self._call(self._admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent=agent), timeout)
@@ -221,17 +216,5 @@ class AsyncClient:
         self, method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]", request: RequestT, timeout: float | None
     ) -> ResponseT:
         metadata = self._metadata(getattr(request, "agent", ""))
-
-        async def attempt() -> ResponseT:
-            async with _translated():
-                return await method(request, timeout=timeout or self.timeout, metadata=metadata)
-
-        return await retry(attempt, self.patience if timeout is None else min(self.patience, timeout))
-
-
-@asynccontextmanager
-async def _translated() -> AsyncIterator[None]:
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise error_of_call(error) from error
+        seconds = self.patience if timeout is None else min(self.patience, timeout)
+        return await retry(lambda: method(request, timeout=timeout or self.timeout, metadata=metadata), seconds)

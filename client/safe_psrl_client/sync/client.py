@@ -2,7 +2,6 @@
 """The client: every call of the service as a method, with a deadline. Replies are the contract's messages."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
@@ -178,36 +177,32 @@ class Client:
     ) -> Iterator[admin_pb2.WatchAgentsResponse]:
         """Status whenever it changes, until it is closed or `timeout` has passed. It is not retried."""
         request = admin_pb2.WatchAgentsRequest(agents=agents, interval_seconds=interval)
-        with _translated():
-            call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""))
-            try:
-                for reply in call:
-                    yield reply
-            finally:
-                call.cancel()
+        call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""))
+        try:
+            for reply in call:
+                yield reply
+        except grpc.RpcError as error:
+            raise error_of_call(error) from error
+        finally:
+            call.cancel()
 
     def export_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> bytes:
         """All that another service needs to continue the agent, as bytes for a file or for `import_agent`."""
         request = admin_pb2.ExportAgentRequest(agent=agent)
 
         def attempt() -> bytes:
-            with _translated():
-                call = self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent))
-                parts = list(call)
+            call = self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent))
+            parts = list(call)
             return seal_parts(parts)
 
         return retry(attempt, min(self.patience, timeout))
 
     def import_agent(self, agent: str, content: bytes, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.AgentStatus:
         """Create `agent` from the result of `export_agent`."""
-        parts = list(import_requests(agent, content))
-
-        def attempt() -> admin_pb2.AgentStatus:
-            with _translated():
-                call = self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=self._metadata(agent))
-                return call.status
-
-        return retry(attempt, min(self.patience, timeout))
+        parts, metadata = list(import_requests(agent, content)), self._metadata(agent)
+        seconds = min(self.patience, timeout)
+        reply = retry(lambda: self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=metadata), seconds)
+        return reply.status
 
     def verify_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.VerifyAgentResponse:
         return self._call(self._admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent=agent), timeout)
@@ -219,17 +214,5 @@ class Client:
         self, method: "grpc.UnaryUnaryMultiCallable[RequestT, ResponseT]", request: RequestT, timeout: float | None
     ) -> ResponseT:
         metadata = self._metadata(getattr(request, "agent", ""))
-
-        def attempt() -> ResponseT:
-            with _translated():
-                return method(request, timeout=timeout or self.timeout, metadata=metadata)
-
-        return retry(attempt, self.patience if timeout is None else min(self.patience, timeout))
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise error_of_call(error) from error
+        seconds = self.patience if timeout is None else min(self.patience, timeout)
+        return retry(lambda: method(request, timeout=timeout or self.timeout, metadata=metadata), seconds)
