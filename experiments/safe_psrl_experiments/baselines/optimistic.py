@@ -11,6 +11,7 @@ support, and the number of episodes to come.
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +59,6 @@ class OptimisticRun(BaselineRun):
             raise SpecError("algorithm", name, "is defined for one kernel, reward and cost for all steps only")
         pair = (spec.num_states, spec.num_actions)
         self.counts = no_counts(spec, per_step=False)
-        self._manner = manner
         self.box = Box(
             self.world.p[0] > 0, np.empty((*pair, pair[0])), np.empty((*pair, pair[0])), np.empty(pair), np.empty(pair)
         )
@@ -66,10 +66,7 @@ class OptimisticRun(BaselineRun):
             update_box(self.box, self.counts, self.world, manner, s, a)
         self.keep(self.counts)
         self.keep(self.box)
-
-    def advance(self, episodes: int) -> None:
-        span = self.next_span(episodes)
-        run(self.problem, self.world, self.counts, self.box, self._manner, self.ledger, self.seed, *span)
+        self.play = partial(run, self.problem, self.world, self.counts, self.box, manner, self.ledger, seed)
 
 
 class DopeRun(OptimisticRun):

@@ -4,6 +4,7 @@ Also the safe baseline itself: the true optimum at budget c0 in every episode, w
 (Bura et al. 2022; Liu et al. 2021). It learns nothing.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +48,9 @@ def record_path(counts: Counts, states: NDArray[np.int64], actions: NDArray[np.i
 
 
 class BaselineRun:
-    """A run of a compared system. Subclasses write `advance`, and set `dual` and `epsilon` if they have such things."""
+    """A run of a compared system. Subclasses set `play`, and write to `dual` and `epsilon` if they have them."""
+
+    play: Callable[[int, int], None]  # the episodes from the first to the last
 
     def __init__(self, name: str, spec: CmdpSpec, transitions: Floats, seed: int) -> None:
         if spec.num_constraints != 1 or spec.learns_signals:
@@ -60,7 +63,7 @@ class BaselineRun:
         self.world: World = world_of(spec, transitions)
         self.ledger: Ledger = empty_ledger(spec)
         self.dual, self.epsilon = np.zeros(1), np.zeros(1)
-        self._tables: dict[str, NDArray[Any]] = {"dual": self.dual, "epsilon": self.epsilon}
+        self.tables: dict[str, NDArray[Any]] = {"dual": self.dual, "epsilon": self.epsilon}
         self.keep(self.ledger)
 
     @property
@@ -71,19 +74,14 @@ class BaselineRun:
     def pessimism(self) -> Floats:
         return self.epsilon.copy()
 
-    @property
-    def tables(self) -> dict[str, NDArray[Any]]:
-        return self._tables
-
     def keep(self, tables: NamedTuple) -> None:
         """Register tables that an episode changes."""
-        self._tables |= tables._asdict()
+        self.tables |= tables._asdict()
 
-    def next_span(self, episodes: int) -> tuple[int, int]:
-        """First and last of the next episodes."""
+    def advance(self, episodes: int) -> None:
         first = self.episode + 1
         self.episode += episodes
-        return first, self.episode
+        self.play(first, self.episode)
 
 
 def safe_policy(spec: CmdpSpec, transitions: Floats) -> Floats:
@@ -121,12 +119,11 @@ def play_randomised(
 class SafeBaselineRun(BaselineRun):
     def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int, _episodes: int = 0) -> None:
         super().__init__("safe-baseline", spec, transitions, seed)
-        self._values = np.empty((2, spec.num_states))
-        evaluate_randomised(
-            self.world.p, self.world.next_states, self.world.signals, safe_policy(spec, transitions), self._values
-        )
+        world, values = self.world, np.empty((2, spec.num_states))
+        evaluate_randomised(world.p, world.next_states, world.signals, safe_policy(spec, transitions), values)
 
-    def advance(self, episodes: int) -> None:
-        first, last = self.next_span(episodes)
-        for _ in range(first, last + 1):
-            enter(self.ledger, self.problem, self._values, self.world.best_reward)
+        def play(first: int, last: int) -> None:
+            for _ in range(first, last + 1):
+                enter(self.ledger, self.problem, values, world.best_reward)
+
+        self.play = play

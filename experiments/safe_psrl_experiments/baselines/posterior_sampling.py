@@ -10,6 +10,8 @@ sample per episode, and drops the constraint where the sample cannot satisfy it.
 Told beyond the data: nothing.
 """
 
+from functools import partial
+
 import numpy as np
 
 from safe_psrl.arrays import Floats
@@ -30,13 +32,9 @@ UNCONSTRAINED = np.inf
 class PsrlRun(BaselineRun):
     def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int, _episodes: int = 0) -> None:
         super().__init__("psrl", spec, transitions, seed)
-        self._memory = fresh_memory(spec)
-        self._draft = empty_draft(spec, randomised=False)
-        self._tables |= {"counts": self._memory.counts}
-
-    def advance(self, episodes: int) -> None:
-        span = self.next_span(episodes)
-        run_psrl(self.problem, self.world, self._memory, self.ledger, self._draft, self.seed, *span)
+        memory, draft = fresh_memory(spec), empty_draft(spec, randomised=False)
+        self.tables["counts"] = memory.counts
+        self.play = partial(run_psrl, self.problem, self.world, memory, self.ledger, draft, seed)
 
 
 @compiled
@@ -56,13 +54,10 @@ def run_psrl(
 class CmdpPsrlRun(BaselineRun):
     def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int, _episodes: int = 0) -> None:
         super().__init__("cmdp-psrl", spec, transitions, seed)
-        self._counts = no_counts(spec, per_step=not spec.stationary)
-        self.keep(self._counts)
-        self._prior = (spec.dirichlet_prior > 0).astype(np.float64)
-
-    def advance(self, episodes: int) -> None:
-        span = self.next_span(episodes)
-        run_cmdp_psrl(self.problem, self.world, self._prior, self._counts, self.ledger, self.seed, *span)
+        counts = no_counts(spec, per_step=not spec.stationary)
+        self.keep(counts)
+        prior = (spec.dirichlet_prior > 0).astype(np.float64)
+        self.play = partial(run_cmdp_psrl, self.problem, self.world, prior, counts, self.ledger, seed)
 
 
 @compiled
