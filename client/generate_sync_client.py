@@ -10,6 +10,7 @@ CLIENT: Final = Path(__file__).parent / "safe_psrl_client"
 NOTICE: Final = "# Generated from safe_psrl_client/aio by `make sync-client`: do not edit.\n"
 RULES: Final = [
     (r"safe_psrl_client\.aio", "safe_psrl_client.sync"),
+    (r"\[(\w+) async for \1 in (\w+)\]", r"list(\2)"),
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\(await (\w+)\)", r"\1"),
     (r"\bawait ", ""),

@@ -2,7 +2,9 @@
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,13 +51,7 @@ def plan(json_file: JsonFile = None, rounds: Rounds = 15, plot: Plot = None) -> 
     from safe_psrl_experiments.bench.figures import draw_growth  # noqa: PLC0415
     from safe_psrl_experiments.bench.plan import bench_plan  # noqa: PLC0415
 
-    def bench(report: "Report") -> "list[Result]":
-        results = bench_plan(rounds, report)
-        if plot is not None:
-            draw_growth(plot, results)
-        return results
-
-    _run(bench, json_file)
+    _run(lambda report: bench_plan(rounds, report), json_file, plot, draw_growth)
 
 
 @app.command("grow")
@@ -69,18 +65,13 @@ def grow(
 
     Example: safe-psrl bench grow --json grow.json
     """
-    from safe_psrl_cli.child_process import ServerProcess  # noqa: PLC0415
     from safe_psrl_experiments.bench.grow import FleetSize, bench_fleet  # noqa: PLC0415
     from safe_psrl_experiments.bench.history import bench_history  # noqa: PLC0415
 
     def bench(report: "Report") -> "list[Result]":
-        with tempfile.TemporaryDirectory(prefix="safe-psrl-bench-") as directory:
-            server = ServerProcess(Path(directory) / "service")
-            try:
-                fleet = bench_fleet(server, FleetSize(agents, min(active, agents), min(10, agents)), report)
-            finally:
-                server.kill()
-            return fleet + bench_history(Path(directory), transitions, report)
+        with _service() as server:
+            fleet = bench_fleet(server, FleetSize(agents, min(active, agents), min(10, agents)), report)
+            return fleet + bench_history(server.directory, transitions, report)
 
     _run(bench, json_file)
 
@@ -105,12 +96,10 @@ def serve(
     from safe_psrl_experiments.bench.serve import Setting, bench_serve  # noqa: PLC0415
 
     def bench(report: "Report") -> "list[Result]":
-        results = _with_service(report, lambda service: bench_serve(service, Setting(rounds, pin, beside), report))
-        if plot is not None:
-            draw_serve(plot, results)
-        return results
+        with _started_service(report) as server:
+            return bench_serve(server, Setting(rounds, pin, beside), report)
 
-    _run(bench, json_file)
+    _run(bench, json_file, plot, draw_serve)
 
 
 @app.command("page")
@@ -125,7 +114,7 @@ def page(
 
     Example: safe-psrl bench page docs/performance.md serve.json plan.json
     """
-    from safe_psrl_experiments.bench.page import fill_page  # noqa: PLC0415
+    from safe_psrl_experiments.bench.measure import fill_page  # noqa: PLC0415
 
     text = markdown.read_text(encoding="utf-8")
     for file in results:
@@ -145,7 +134,8 @@ def scrape(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
     from safe_psrl_experiments.bench.scrape import bench_scrape  # noqa: PLC0415
 
     def bench(report: "Report") -> "list[Result]":
-        return _with_service(report, lambda server: bench_scrape(server.target, server.metrics_url, rounds, report))
+        with _started_service(report) as server:
+            return bench_scrape(server.target, server.metrics_url, rounds, report)
 
     _run(bench, json_file)
 
@@ -170,21 +160,33 @@ def store(
         leave(str(error), USER_MISTAKE)
 
 
-def _with_service(report: "Report", bench: Callable[["ServerProcess"], "list[Result]"]) -> "list[Result]":
-    """What `bench` measures of a service with an empty store."""
+@contextmanager
+def _service() -> Iterator["ServerProcess"]:
+    """A service with an empty store, not started yet."""
     from safe_psrl_cli.child_process import ServerProcess  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="safe-psrl-bench-") as directory:
         server = ServerProcess(Path(directory))
-        report("starting a service")
         try:
-            server.start()
-            return bench(server)
+            yield server
         finally:
             server.kill()
 
 
-def _run(bench: Callable[["Report"], "list[Result]"], json_file: Path | None) -> None:
+@contextmanager
+def _started_service(report: "Report") -> Iterator["ServerProcess"]:
+    with _service() as server:
+        report("starting a service")
+        server.start()
+        yield server
+
+
+def _run(
+    bench: Callable[["Report"], "list[Result]"],
+    json_file: Path | None,
+    plot: Path | None = None,
+    draw: Callable[[Path, "list[Result]"], object] | None = None,
+) -> None:
     from safe_psrl import warm_up  # noqa: PLC0415
     from safe_psrl_cli.tables import progress_bar  # noqa: PLC0415
     from safe_psrl_experiments.bench.measure import as_json  # noqa: PLC0415
@@ -193,6 +195,8 @@ def _run(bench: Callable[["Report"], "list[Result]"], json_file: Path | None) ->
         task = progress.add_task("preparing kernels", total=None)
         warm_up()
         results = bench(lambda what, done=0, total=None: progress.update(task, description=what, completed=done, total=total))
+        if draw is not None and plot is not None:
+            draw(plot, results)
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(json.dumps(as_json(results), indent=2) + "\n", encoding="utf-8")
@@ -205,12 +209,12 @@ def _show(results: "list[Result]") -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
+    from safe_psrl_experiments.bench.measure import cells  # noqa: PLC0415
+
     table = Table()  # with long texts in its cells, unlike `tables.table_of`
     for heading in ("what", "time", "spread", "limit", "ratio", "bar"):
         table.add_column(heading, justify="right" if heading in {"time", "spread", "ratio"} else "left", overflow="fold")
     for result in results:
         verdict = "" if result.bar is None else f"{result.bar} {'met' if result.ok else 'MISSED'}"
-        limit = f"{result.limit:,.1f} {result.unit}: {result.limit_name}"
-        spread = f"{min(result.times):,.1f} to {max(result.times):,.1f}" if result.times else ""
-        table.add_row(result.name, f"{result.value:,.1f} {result.unit}", spread, limit, f"{result.ratio:.2f}", verdict)
+        table.add_row(*cells(asdict(result)), verdict)
     Console().print(table)

@@ -10,7 +10,7 @@ import typer
 from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, Target, client_credentials, leave, reported_errors
 
 if TYPE_CHECKING:
-    from safe_psrl_conformance import Check, Verdict
+    from safe_psrl_conformance import Verdict
 
 BROKEN = 1
 
@@ -41,7 +41,8 @@ def conformance(
             leave(f"there is no chapter {chapter!r}; the chapters are {', '.join(CHAPTERS)}", USER_MISTAKE)
     checks = selected(only or ())
     if show_list:
-        _show_list(checks)
+        for check in checks:
+            typer.echo(f"{check.chapter}.{check.name}\n        {check.demand}")
         return
     verdicts: list[Verdict] = []
     with reported_errors(target), Wire(target, timeout=timeout, prefix=prefix, **client_credentials()) as wire:
@@ -49,9 +50,14 @@ def conformance(
         for verdict in run(wire, checks):
             verdicts.append(verdict)
             _show(verdict)
-    if json_file is not None:
-        json_file.write_text(json.dumps(_document(target, verdicts), indent=2) + "\n", encoding="utf-8")
     count = Counter(verdict.result for verdict in verdicts)
+    if json_file is not None:
+        results = [
+            {"chapter": check.chapter, "name": check.name, "demand": check.demand, "verdict": result, "reason": reason}
+            for check, result, reason in verdicts
+        ]
+        document = {"target": target, "passed": not count["FAIL"], "results": results}
+        json_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     typer.echo(f"{count['pass']} passed, {count['FAIL']} failed, {count['skipped']} skipped")
     if count["FAIL"]:
         raise typer.Exit(BROKEN)
@@ -64,19 +70,3 @@ def _show(verdict: "Verdict") -> None:
         typer.echo(f"        {' '.join(reason.split())}")
     if result == "FAIL":
         typer.echo(f"        demanded: {check.demand}")
-
-
-def _show_list(checks: "list[Check]") -> None:
-    for check in checks:
-        typer.echo(f"{check.chapter}.{check.name}\n        {check.demand}")
-
-
-def _document(target: str, verdicts: "list[Verdict]") -> dict[str, object]:
-    return {
-        "target": target,
-        "passed": all(verdict.result != "FAIL" for verdict in verdicts),
-        "results": [
-            {"chapter": check.chapter, "name": check.name, "demand": check.demand, "verdict": result, "reason": reason}
-            for check, result, reason in verdicts
-        ],
-    }

@@ -6,6 +6,7 @@ SAFE_PSRL_TOKEN may hold a token. There is no option for it, as other users of a
 import inspect
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,11 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypedDic
 import typer
 
 if TYPE_CHECKING:
+    import grpc
     from google.protobuf.message import Message
 
-    from safe_psrl_client import Client, SafePsrlClientError
-if TYPE_CHECKING:
-    import grpc
+    from safe_psrl_client import Client
 
 
 DEFAULT_TARGET = "127.0.0.1:50551"
@@ -46,17 +46,25 @@ def connected(target: str, wait: float = 0.0) -> Iterator["Client"]:
 @contextmanager
 def reported_errors(target: str) -> Iterator[None]:
     """Errors of the client become one line: exit code 2 for a user's mistake, 3 if the service failed or is not there."""
-    from safe_psrl_client import SafePsrlClientError  # noqa: PLC0415
+    from safe_psrl_client import errors  # noqa: PLC0415
 
     try:
         yield
-    except SafePsrlClientError as error:
-        leave(*_told(error, target))
+    except errors.UnauthenticatedError as error:
+        leave(f"{error} (--token-file, SAFE_PSRL_TOKEN, or --tls-cert and --tls-key)", USER_MISTAKE)
+    except (errors.UnavailableError, errors.DeadlineExceededError) as error:
+        leave(f"no answer from {target}: is the service running there? (safe-psrl serve) ({error})", SERVICE_FAILED)
+    except errors.SafePsrlClientError as error:
+        mistakes = (errors.PermissionDeniedError, errors.NotFoundError, errors.AlreadyExistsError)
+        is_mistake = isinstance(error, (ValueError, errors.FailedPreconditionError, *mistakes))
+        leave(str(error), USER_MISTAKE if is_mistake else SERVICE_FAILED)
 
 
 def leave(message: str, code: int) -> NoReturn:
-    typer.echo("safe-psrl: " + " ".join(message.split()), err=True)
-    raise typer.Exit(code)
+    """End the process with `message` as one line, if there is one."""
+    if message:
+        typer.echo("safe-psrl: " + " ".join(message.split()), err=True)
+    sys.exit(code)
 
 
 def print_json(document: Any) -> None:
@@ -78,29 +86,29 @@ def _plain_value(field: Any, value: Any, *, is_entry: bool = False) -> Any:
     return value
 
 
-def _told(error: "SafePsrlClientError", target: str) -> tuple[str, int]:
-    from safe_psrl_client import errors  # noqa: PLC0415
-
-    if isinstance(error, errors.UnauthenticatedError):
-        return f"{error} (--token-file, SAFE_PSRL_TOKEN, or --tls-cert and --tls-key)", USER_MISTAKE
-    if isinstance(error, errors.UnavailableError | errors.DeadlineExceededError):
-        return f"no answer from {target}: is the service running there? (safe-psrl serve) ({error})", SERVICE_FAILED
-    mistakes = (errors.PermissionDeniedError, errors.NotFoundError, errors.AlreadyExistsError, errors.FailedPreconditionError)
-    return str(error), USER_MISTAKE if isinstance(error, (ValueError, *mistakes)) else SERVICE_FAILED
-
-
 PANEL = "Credentials"
 TOKEN_VARIABLE = "SAFE_PSRL_TOKEN"  # noqa: S105  # a name
 
 
-class Given(NamedTuple):
-    """The values of the options and their environment variables."""
+def _file(option: str, variable: str, help_text: str) -> Any:
+    return typer.Option(option, metavar="FILE", envvar=variable, help=help_text, rich_help_panel=PANEL, show_default=False)
 
-    tls: bool = False
-    tls_ca: Path | None = None
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    token_file: Path | None = None
+
+class Given(NamedTuple):
+    """The options of credentials; their values come from the command line or the environment."""
+
+    tls: Annotated[
+        bool,
+        typer.Option("--tls", envvar="SAFE_PSRL_TLS", help="Use TLS; any of the files does so too.", rich_help_panel=PANEL),
+    ] = False
+    tls_ca: Annotated[
+        Path | None, _file("--tls-ca", "SAFE_PSRL_TLS_CA", "Authority to trust instead of the usual ones, PEM.")
+    ] = None
+    tls_cert: Annotated[Path | None, _file("--tls-cert", "SAFE_PSRL_TLS_CERT", "This client's certificate, PEM.")] = None
+    tls_key: Annotated[Path | None, _file("--tls-key", "SAFE_PSRL_TLS_KEY", "Its private key, PEM.")] = None
+    token_file: Annotated[
+        Path | None, _file("--token-file", "SAFE_PSRL_TOKEN_FILE", "A file with a token; or set SAFE_PSRL_TOKEN.")
+    ] = None
 
 
 class Credentials(TypedDict):
@@ -110,8 +118,7 @@ class Credentials(TypedDict):
     token: str | None
 
 
-_NOTHING = Given()
-_given: ContextVar[Given] = ContextVar("given", default=_NOTHING)
+_given: ContextVar[Given] = ContextVar("given", default=Given())  # noqa: B039  # a tuple
 
 
 def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
@@ -125,10 +132,10 @@ def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
 
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=Given._field_defaults[name], annotation=kind)
-        for name, kind in _OPTIONS.items()
+        for name, kind in Given.__annotations__.items()
     ]
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *options])  # type: ignore[attr-defined]  # read by typer
-    run.__annotations__ = command.__annotations__ | _OPTIONS
+    run.__annotations__ = command.__annotations__ | Given.__annotations__
     return run
 
 
@@ -159,22 +166,3 @@ def _token(file: Path | None) -> str | None:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidCredentialsError(f"token file {file}: {getattr(error, 'strerror', None) or 'is not text'}") from None
-
-
-def _file(option: str, variable: str, help_text: str) -> Any:
-    return Annotated[
-        Path | None,
-        typer.Option(option, metavar="FILE", envvar=variable, help=help_text, rich_help_panel=PANEL, show_default=False),
-    ]
-
-
-_OPTIONS: dict[str, Any] = {
-    "tls": Annotated[
-        bool,
-        typer.Option("--tls", envvar="SAFE_PSRL_TLS", help="Use TLS; any of the files does so too.", rich_help_panel=PANEL),
-    ],
-    "tls_ca": _file("--tls-ca", "SAFE_PSRL_TLS_CA", "Authority to trust instead of the usual ones, PEM."),
-    "tls_cert": _file("--tls-cert", "SAFE_PSRL_TLS_CERT", "This client's certificate, PEM."),
-    "tls_key": _file("--tls-key", "SAFE_PSRL_TLS_KEY", "Its private key, PEM."),
-    "token_file": _file("--token-file", "SAFE_PSRL_TOKEN_FILE", "A file with a token; or set SAFE_PSRL_TOKEN."),
-}

@@ -43,7 +43,8 @@ def console(
         leave(f"the console needs {error.name}: pip install 'safe-psrl[console]'", USER_MISTAKE)
 
     with _bound(listen) as listener:
-        url = _url(listener)
+        host, port = listener.getsockname()[:2]
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         Console(partial(AsyncClient, target, **credentials), listener).run(
             lambda: typer.echo(f"The console of {target} is at {url} (Ctrl-C stops it)")
         )
@@ -59,8 +60,3 @@ def _bound(listen: str) -> socket.socket:
         return socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         leave(f"cannot listen on {listen}: {error.strerror}; --listen chooses another, port 0 a free one", USER_MISTAKE)
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -5,26 +5,39 @@ import threading
 import time
 import zlib
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from safe_psrl import SafePsrl, SimulatedRun
 from safe_psrl_cli.child_process import ServerProcess
-from safe_psrl_client import Client, EpisodeResult, RemoteAgent
+from safe_psrl_client import Client, RemoteAgent
 from safe_psrl_client.play import play_episode
-from safe_psrl_experiments.demo_figure import Story, draw_story
+from safe_psrl_experiments.figures import moving_mean
 from safe_psrl_testbed import scenario_named
 
 PRESET: Final = "streaming-buffer"
 SEED: Final = 1
-RECENT: Final = 200  # episodes in the means shown
+RECENT: Final = 200  # episodes of a mean
 READ_SECONDS: Final = 0.25  # between reads of the dual variable
 PATIENCE: Final = 120.0
+
+
+@dataclass
+class Story:
+    """What happened, episode by episode."""
+
+    budget: float
+    rewards: list[float] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)
+    duals: list[tuple[int, float]] = field(default_factory=list)  # (episode, value)
+    killed_at: int = 0
 
 
 class TallyingAgent(RemoteAgent):
@@ -68,7 +81,9 @@ class DemoPlay:
         try:
             with Live(get_renderable=self._live, console=self._console, refresh_per_second=8):
                 while time.monotonic() - began < seconds:
-                    self._record(play_episode(environment, self._agent))
+                    result = play_episode(environment, self._agent)
+                    self._story.rewards.append(result.reward)
+                    self._story.costs.append(result.costs[0])
                     if time.monotonic() - read_at > READ_SECONDS:
                         read_at = time.monotonic()
                         self._read_dual()
@@ -116,7 +131,7 @@ class DemoPlay:
         self._client.close()
         path = directory / "summary.json"
         path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        return [draw_story(directory / "demo.png", self._story, summary["optimum_reward"]), path]
+        return [_draw(directory / "demo.png", self._story, summary["optimum_reward"]), path]
 
     def _create(self) -> str:
         """A new agent; its name has a number if the store has agents of previous demos."""
@@ -124,10 +139,6 @@ class DemoPlay:
         name = next(name for name in ("demo", *(f"demo-{i}" for i in range(2, 10_000))) if name not in taken)
         self._client.create_agent(name, PRESET, seed=SEED)
         return name
-
-    def _record(self, result: EpisodeResult) -> None:
-        self._story.rewards.append(result.reward)
-        self._story.costs.append(result.costs[0])
 
     def _read_dual(self) -> None:
         constraint = self._client.get_agent(self._name).status.constraints[0]
@@ -159,3 +170,25 @@ class DemoPlay:
 def _mean(values: list[float]) -> float:
     last = values[-RECENT:]
     return sum(last) / len(last) if last else 0.0
+
+
+def _draw(path: Path, story: Story, optimum_reward: float) -> Path:
+    """Cost against its budget, reward, and the dual variable, with the crash marked."""
+    figure = Figure(figsize=(8, 8), layout="constrained")
+    cost, reward, dual = figure.subplots(3, 1, sharex=True)
+    cost.plot(*moving_mean(story.costs, RECENT), color="#0072B2", label=f"cost, mean of {RECENT} episodes")
+    cost.axhline(story.budget, color="#D55E00", linestyle="--", label="budget")
+    cost.set(ylabel="cost of an episode", ylim=(0, None), title="Streaming buffer, learned through the service")
+    reward.plot(*moving_mean(story.rewards, RECENT), color="#009E73", label=f"reward, mean of {RECENT} episodes")
+    reward.axhline(optimum_reward, color="black", linestyle=":", label="exact constrained optimum")
+    reward.set(ylabel="reward of an episode", ylim=(0, None))
+    if story.duals:
+        dual.plot(*zip(*story.duals, strict=True), color="#CC79A7", label="dual variable")
+    dual.set(ylabel="dual variable", xlabel="episode")
+    for axis in (cost, reward, dual):
+        if story.killed_at:
+            axis.axvline(story.killed_at, color="#555555", linewidth=1.2, linestyle="-.", label="server killed, restarted")
+        axis.grid(alpha=0.3)
+        axis.legend(loc="best", fontsize=8)
+    figure.savefig(path, dpi=140)
+    return path

@@ -11,9 +11,8 @@ except ImportError:
     sys.exit("safe-psrl: the command needs more than the light client: pip install 'safe-psrl[server]'")
 
 from safe_psrl_cli import agent, bench, conformance, console, demo, experiment, serve, simulate, spec, store, token
-from safe_psrl_cli.connection import with_credentials, with_credentials_everywhere
+from safe_psrl_cli.connection import USER_MISTAKE, leave, with_credentials, with_credentials_everywhere
 
-USER_MISTAKE = 2
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -40,8 +39,8 @@ app.add_typer(spec.app, name="spec")
 app.add_typer(token.app, name="token")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"safe-psrl {version('safe-psrl')}")
         raise typer.Exit
 
@@ -60,35 +59,22 @@ def main() -> NoReturn:
     try:
         code = app(standalone_mode=False)  # usage errors are raised too, instead of printed in a box
     except TyperException as error:
-        _leave(_usage_mistake(error), USER_MISTAKE)
-    except (ValueError, OSError) as error:
-        if not _is_for_users(error):
+        leave(_usage_mistake(error), USER_MISTAKE)
+    except OSError as error:
+        leave(f"{error.filename}: {error.strerror}" if error.filename else str(error), USER_MISTAKE)
+    except ValueError as error:
+        if type(error).__module__ != "safe_psrl.errors":  # by name, as the light client does not have the library
             raise
-        _leave(_file_mistake(error) if isinstance(error, OSError) else str(error), USER_MISTAKE)
+        leave(str(error), USER_MISTAKE)
     if code == INTERRUPTED:
-        _leave("stopped", INTERRUPTED)
+        leave("stopped", INTERRUPTED)
     sys.exit(code or 0)
-
-
-def _leave(message: str, code: int) -> NoReturn:
-    if message:
-        typer.echo("safe-psrl: " + " ".join(message.split()), err=True)
-    sys.exit(code)
 
 
 def _usage_mistake(error: TyperException) -> str:
     """The error and the command whose help explains it; empty if help was shown."""
     message, context = error.format_message(), getattr(error, "ctx", None)
     return f"{message} (see {context.command_path} --help)" if message and context else message
-
-
-def _file_mistake(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
-
-
-def _is_for_users(error: Exception) -> bool:
-    """By its module's name, as the light client does not have the library."""
-    return isinstance(error, OSError) or type(error).__module__ == "safe_psrl.errors"
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
-CANNOT_START = 2
+from safe_psrl_cli.connection import USER_MISTAKE, leave
+
 PANEL = "Security"
 STORE_FAILED = 74  # EX_IOERR
 
@@ -74,7 +75,7 @@ def serve(
     try:
         settings = load_config(config, os.environ, flags)
     except ConfigError as error:
-        _cannot_start(error)
+        leave(str(error), USER_MISTAKE)
     if print_config:
         import tomli_w  # noqa: PLC0415
 
@@ -103,9 +104,4 @@ def serve(
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run())
     except (ConfigError, StoreError) as error:
-        _cannot_start(error)
-
-
-def _cannot_start(error: Exception) -> NoReturn:
-    typer.echo(f"safe-psrl: {error}", err=True)
-    raise typer.Exit(CANNOT_START) from None
+        leave(str(error), USER_MISTAKE)

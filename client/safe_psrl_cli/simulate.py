@@ -1,17 +1,36 @@
 """`safe-psrl simulate`: environments played against the agents of a service."""
 
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
-from safe_psrl_cli.connection import DEFAULT_TARGET, AsJson, Target, client_credentials
-from safe_psrl_cli.simulate_media import Patience, base_stations, lte_cell, run_simulation
+from safe_psrl_cli.connection import (
+    DEFAULT_TARGET,
+    USER_MISTAKE,
+    AsJson,
+    Target,
+    client_credentials,
+    leave,
+    print_json,
+    reported_errors,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 ENVIRONMENT = "environment"
+MAX_UES = 32
+MAX_DEVICES = 1_000  # of an agent: as many episodes may it have open
+NETWORK_FAILED = 3
+
+Episodes = Annotated[int, typer.Option(metavar="N", min=1, help="Episodes of each player.")]
+Method = Annotated[Literal["adaptive", "published", "theorem"], typer.Option(help="The method of agents that are created.")]
+Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the results here, as PNG.", dir_okay=False)]
+Patience = Annotated[float, typer.Option(metavar="S", min=0, help="Seconds to retry while the service is unavailable.")]
 
 
 class EnvironmentOrCommand(TyperGroup):
@@ -39,8 +58,111 @@ app = typer.Typer(
     """,
     no_args_is_help=True,
 )
-app.command("lte-cell")(lte_cell)
-app.command("base-stations")(base_stations)
+
+
+@app.command("lte-cell")
+def lte_cell(
+    agent: Annotated[str, typer.Option(metavar="NAME", help="The agents are NAME-1 to NAME-M, one per UE.")] = "lte",
+    ues: Annotated[int, typer.Option(metavar="M", min=1, max=MAX_UES, help="UEs that receive a media stream.")] = 4,
+    episodes: Episodes = 400,
+    shared: Annotated[bool, typer.Option("--shared", help="One agent NAME for all UEs, which learns from all.")] = False,
+    method: Method = "adaptive",
+    compare: Annotated[bool, typer.Option(help="Play the same cell by fixed rules as well.")] = True,
+    jobs: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Policies that play at the same time, a process each.")
+    ] = os.cpu_count() or 1,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=1, max=2**31, help="Seed of the network, the players and the agents.")
+    ] = 1,
+    figure: Figure = None,
+    patience: Patience = 30.0,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Stream media to the UEs of an LTE cell that ns-3 simulates packet by packet, and learn which to serve fast.
+
+    UEs walk and fade, a remote host sends a stream to each through the core network, and background traffic fills the
+    cell. Every 50 ms the agent of a UE chooses its service: fast, with a guaranteed bit rate, or slow, without. State:
+    media units in the playback buffer. Reward: playback does not stall. Cost: use of the fast service, at most 5 of an
+    episode's 10 epochs. Fixed rules play the same cell for comparison: the same walks, fading, bursts and playback.
+
+    Takes a few minutes for 400 episodes. Ctrl-C stops after the current episodes and still reports. Needs ns-3: `make lte`
+    in a checkout, the extra `lte` elsewhere.
+
+    Examples:
+
+    safe-psrl simulate lte-cell --ues 4 --episodes 400 --figure lte.png
+
+    safe-psrl simulate lte-cell --shared --no-compare --episodes 100
+    """
+    from safe_psrl_cli.tables import show_lte_cell  # noqa: PLC0415
+
+    def build() -> Any:
+        from safe_psrl_testbed.lte.settings import CellSettings  # noqa: PLC0415
+        from safe_psrl_testbed.lte.simulation import LteSimulation  # noqa: PLC0415
+
+        options: dict[str, Any] = {"shared": shared, "jobs": jobs, "compare": compare, "method": method, "patience": patience}
+        return LteSimulation(CellSettings(ues=ues, seed=seed), target, agent, episodes, **options, **client_credentials())
+
+    def play(simulation: Any, progress: "Progress") -> None:
+        from safe_psrl_testbed.lte.network_process import NetworkFailedError  # noqa: PLC0415
+
+        tasks = {policy: progress.add_task(policy, total=episodes) for policy in simulation.histories}
+        try:
+            simulation.run(lambda policy: progress.advance(tasks[policy]))
+        except NetworkFailedError as error:
+            leave(str(error), NETWORK_FAILED)
+
+    _run(target, build, play, show_lte_cell, as_json, figure)
+
+
+@app.command("base-stations")
+def base_stations(
+    agent: Annotated[str, typer.Option(metavar="NAME", help="The prefix of the agents' names.")] = "stations",
+    cells: Annotated[int, typer.Option(metavar="C", min=1, max=MAX_DEVICES, help="Base stations, on a grid.")] = 20,
+    devices: Annotated[
+        int, typer.Option(metavar="D", min=1, max=MAX_DEVICES, help="Cameras, pedestrians and vehicles that watch media.")
+    ] = 300,
+    episodes: Episodes = 30,
+    agents_per: Annotated[Literal["cell", "class", "device"], typer.Option(help="What has its own agent.")] = "cell",
+    method: Method = "adaptive",
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=2**31, help="Seed of the world, the players and the agents.")
+    ] = 1,
+    figure: Figure = None,
+    patience: Patience = 30.0,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Stream media to the devices of many cells, with one agent per cell, class of devices or device.
+
+    Devices move, are handed over to the strongest cell, and share its capacity by weights: the fast service has more. All
+    devices step together over a few streams, so this is a load test as well. The problem is the streaming buffer's, with
+    at most 5 fast epochs of an episode's 10. Fixed rules play the same world for comparison.
+
+    The same seed gives the same world. Ctrl-C stops it and still reports.
+
+    Examples:
+
+    safe-psrl simulate base-stations --cells 20 --devices 300 --figure stations.png
+
+    safe-psrl simulate base-stations --cells 4 --devices 40 --agents-per class
+    """
+    from safe_psrl_cli.tables import show_base_stations  # noqa: PLC0415
+
+    def build() -> Any:
+        from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation  # noqa: PLC0415
+        from safe_psrl_testbed.base_stations.world import WorldSettings  # noqa: PLC0415
+
+        options: dict[str, Any] = {"agents_per": agents_per, "method": method, "patience": patience}
+        settings = WorldSettings(cells, devices, seed)
+        return BaseStationsSimulation(settings, target, agent, episodes, **options, **client_credentials())
+
+    def play(simulation: Any, progress: "Progress") -> None:
+        task = progress.add_task("base-stations", total=episodes * devices)
+        simulation.run(lambda: progress.advance(task, devices))
+
+    _run(target, build, play, show_base_stations, as_json, figure)
 
 
 @app.command(ENVIRONMENT)
@@ -78,7 +200,7 @@ def simulate(
 
     safe-psrl simulate inventory --agent shop --parallel 8 --mode local
     """
-    from safe_psrl_cli.simulate_tables import show_environment  # noqa: PLC0415
+    from safe_psrl_cli.tables import show_environment  # noqa: PLC0415
 
     def build() -> Any:
         from safe_psrl_testbed.scenario import scenario_named  # noqa: PLC0415
@@ -91,4 +213,43 @@ def simulate(
         task = progress.add_task(environment, total=episodes * parallel)
         simulation.run(lambda: progress.advance(task))
 
-    run_simulation(target, build, play, show_environment, as_json)
+    _run(target, build, play, show_environment, as_json)
+
+
+def _run(
+    target: str,
+    build: Callable[[], Any],
+    play: Callable[[Any, "Progress"], None],
+    show: Callable[[dict[str, Any]], None],
+    as_json: bool,
+    figure: Path | None = None,
+) -> None:
+    """Build a simulation, prepare its agents, play, and show or draw the summary."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from safe_psrl_cli.tables import progress_bar  # noqa: PLC0415
+
+    with reported_errors(target), Console(stderr=True).status("preparing environments and agents"):
+        try:
+            simulation = build()
+        except ImportError as error:
+            missing = f"the simulation needs {error.name}: pip install 'safe-psrl[testbed]'"
+            leave(missing if error.name else str(error), USER_MISTAKE)
+        simulation.prepare()
+    with reported_errors(target):
+        try:
+            with progress_bar("episodes") as progress:
+                play(simulation, progress)
+        finally:
+            summary = simulation.summary()
+            if summary["episodes"]:
+                print_json(summary) if as_json else show(summary)
+    if figure is not None and summary["episodes"]:
+        try:
+            from safe_psrl_experiments.media_figures import draw_media  # noqa: PLC0415
+
+            typer.echo(f"wrote {draw_media(figure, simulation, summary)}", err=True)
+        except ImportError as error:
+            leave(f"a figure needs {error.name}: pip install 'safe-psrl[experiments]'", USER_MISTAKE)
+    if summary["interrupted"]:
+        raise KeyboardInterrupt

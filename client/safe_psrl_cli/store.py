@@ -1,6 +1,7 @@
 """`safe-psrl store`: back up, restore and copy stores."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,16 +96,12 @@ async def _copy_agents(source: "EventStore", target: "EventStore") -> list[int]:
     from safe_psrl_cli.tables import progress_bar  # noqa: PLC0415
     from safe_psrl_server.store.copy import copy_agents, names_to_copy  # noqa: PLC0415
 
-    await source.open()
-    try:
-        await target.open()
-        try:
-            names = await names_to_copy(source, target)
-            with progress_bar("agents") as bar:
-                task = bar.add_task("copying", total=len(names))
-                copied = await copy_agents(source, target, names, lambda _: bar.advance(task))
-        finally:
-            await target.close()
-    finally:
-        await source.close()
+    async with AsyncExitStack() as stack:
+        for store in (source, target):
+            await store.open()
+            stack.push_async_callback(store.close)
+        names = await names_to_copy(source, target)
+        with progress_bar("agents") as bar:
+            task = bar.add_task("copying", total=len(names))
+            copied = await copy_agents(source, target, names, lambda _: bar.advance(task))
     return [agent.version for agent in copied]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -43,33 +44,22 @@ def show_agents(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
     table = table_of(None, "\nagent", "\ncondition", *numbers)
     for status in statuses:
         about = [escape(status.agent), condition_of(status), f"{status.episode:,}", f"{status.last_reward:.3f}"]
-        add_rows(table, about, [(constraint.name, constraint_cells(constraint)) for constraint in status.constraints])
+        rows = [
+            (c.name, _cells(f"{c.last_cost:.3f}", c.cost_budget, c.violations, c.dual_variable)) for c in status.constraints
+        ]
+        add_rows(table, about, rows)
     Console().print(table)
 
 
-def constraint_cells(constraint: admin_pb2.ConstraintStatus) -> list[str]:
-    return [
-        f"{constraint.last_cost:.3f}",
-        f"{constraint.cost_budget:.4g}",
-        f"{constraint.violations:,}",
-        f"{constraint.dual_variable:,.2f}",
-    ]
+def _cells(cost: str, budget: float, violations: int, dual: float | None) -> list[str]:
+    return [cost, f"{budget:.4g}", f"{violations:,}", "?" if dual is None else f"{dual:,.2f}"]
 
 
 def show_agent(status: admin_pb2.AgentStatus) -> None:
     """A line for each quantity, first of the agent, then of each constraint."""
-    console = Console()
-    lines = agent_lines(status)
-    for constraint in status.constraints:
-        lines += [("", ""), ("constraint", constraint.name), *constraint_lines(constraint)]
-    for label, text in lines:
-        console.print(f"{label:16}{text}", highlight=False, markup=False, soft_wrap=True)
-
-
-def agent_lines(status: admin_pb2.AgentStatus) -> list[tuple[str, str]]:
     created = datetime.fromtimestamp(status.created_micros / 1e6, UTC)
     reason = f" ({status.condition_reason})" if status.condition_reason else ""
-    return [
+    lines = [
         ("agent", status.agent),
         ("condition", condition_of(status) + reason),
         ("created", f"{created:%Y-%m-%d %H:%M:%S} UTC"),
@@ -81,22 +71,114 @@ def agent_lines(status: admin_pb2.AgentStatus) -> list[tuple[str, str]]:
         ("version", f"{status.version:,} events"),
         ("state digest", status.state_digest),
     ]
-
-
-def constraint_lines(constraint: admin_pb2.ConstraintStatus) -> list[tuple[str, str]]:
-    return [
-        ("  budget", f"{constraint.cost_budget:g}; {constraint.satisfiable_cost:g} is satisfiable"),
-        ("  last cost", f"{constraint.last_cost:.6g}; {constraint.predicted_cost:.6g} predicted for the latest episode"),
-        ("  over budget", f"{constraint.violations:,} episodes"),
-        ("  regret", f"{constraint.constraint_regret:.6g}; never above {constraint.constraint_regret_max:.6g}"),
-        ("  dual variable", f"{constraint.dual_variable:.6g}; cost price {constraint.cost_price:.6g}"),
-        ("  pessimism", f"{constraint.pessimism:.6g}"),
-    ]
+    for constraint in status.constraints:
+        lines += [
+            ("", ""),
+            ("constraint", constraint.name),
+            ("  budget", f"{constraint.cost_budget:g}; {constraint.satisfiable_cost:g} is satisfiable"),
+            ("  last cost", f"{constraint.last_cost:.6g}; {constraint.predicted_cost:.6g} predicted for the latest episode"),
+            ("  over budget", f"{constraint.violations:,} episodes"),
+            ("  regret", f"{constraint.constraint_regret:.6g}; never above {constraint.constraint_regret_max:.6g}"),
+            ("  dual variable", f"{constraint.dual_variable:.6g}; cost price {constraint.cost_price:.6g}"),
+            ("  pessimism", f"{constraint.pessimism:.6g}"),
+        ]
+    console = Console()
+    for label, text in lines:
+        console.print(f"{label:16}{text}", highlight=False, markup=False, soft_wrap=True)
 
 
 def condition_of(status: admin_pb2.AgentStatus) -> str:
     return str(plain(status)["condition"])
 
+
+# --- results of `safe-psrl simulate`
+
+
+def show_environment(summary: dict[str, Any]) -> None:
+    """A row for each agent."""
+    title = (
+        f"{summary['environment']}: {summary['episodes']:,} episodes in {summary['seconds']:.1f} s "
+        f"({summary['episodes_per_second']:,.0f}/s), mode {summary['mode']}"
+    )
+    numbers = ("\nepisodes", "mean\nreward", f"{summary['regret']}\nregret", "mean\ncost", "\nbudget", "over\nbudget")
+    table = table_of(escape(title), "\nagent", *numbers, "dual\nvariable")
+    for row in summary["agents"]:
+        about = [escape(row["agent"]), f"{row['episodes']:,}", f"{row['mean_reward']:.4f}", f"{row['objective_regret']:,.1f}"]
+        rows = [
+            (c["name"], _cells(f"{c['mean_cost']:.4f}", c["cost_budget"], c["violations"], c["dual_variable"]))
+            for c in row["constraints"]
+        ]
+        add_rows(table, about, rows)
+    console = Console()
+    console.print(table)
+    optimum = summary["agents"][0]["optimum"]
+    costs = ", ".join(f"{cost:.6f}" for cost in optimum["costs"])
+    console.print(f"Exact optimum: reward {optimum['reward']:.6f} at cost {costs}.", highlight=False, soft_wrap=True)
+    meaning = {
+        "exact": "Regret is exact: the value of each episode's policy on the true kernel, against the optimum.",
+        "realised": "Regret is realised: the rewards of the episodes, against the optimum; --mode local reports it exactly.",
+    }
+    console.print(meaning[summary["regret"]], highlight=False)
+
+
+def show_lte_cell(summary: dict[str, Any]) -> None:
+    _show_policies(
+        f"LTE cell, {summary['ues']} UEs, {len(summary['agents'])} agents: {summary['simulated_seconds']:,.0f} s of network "
+        f"in {summary['seconds']:,.0f} s",
+        summary,
+    )
+    moves = list(summary["kernel"][0]["cell"])
+    table = table_of("How the network moved the buffers | the paper's kernel", "service, buffer", "seen", *moves)
+    for row in summary["kernel"]:
+        cells = [f"{row['cell'][move]:.2f} | {row['paper'][move]:.2f}" for move in moves]
+        table.add_row(f"{row['service']}, {row['buffer']}", f"{row['seen']:,}", *cells)
+    Console().print(table)
+
+
+def show_base_stations(summary: dict[str, Any]) -> None:
+    _show_policies(
+        f"{summary['cells']} cells, {summary['devices']} devices, {summary['agents']} agents: {summary['steps']:,} steps in "
+        f"{summary['seconds']:.1f} s ({summary['steps_per_second']:,.0f}/s), {summary['handovers']:,} handovers",
+        summary,
+    )
+    table = table_of("Learned, by class of device", "class", "devices", "stalls of 10 epochs", "cost")
+    for name, row in summary["classes"].items():
+        table.add_row(name, f"{row['devices']:,}", f"{row['stalls']:.2f}", f"{row['cost']:.2f}")
+    Console().print(table)
+
+
+def _show_policies(title: str, summary: dict[str, Any]) -> None:
+    """A row for each policy, and the best fixed rule that keeps the budget."""
+    numbers = ("\nepisodes", "stalls of\n10 epochs", "\ncost", "\nbudget", "constraint\nregret", "its\nmost")
+    table = table_of(None, "\npolicy", *numbers, fold=False)
+    for name, policy in summary["policies"].items():
+        table.add_row(
+            name,
+            f"{policy['episodes']:,}",
+            f"{policy['stalls']:.2f}",
+            f"{policy['cost']:.2f}",
+            f"{summary['cost_budget']:.4g}" if policy["keeps_budget"] else "broken",
+            f"{policy['constraint_regret']:,.0f}",
+            f"{policy['constraint_regret_max']:,.0f}",
+        )
+    console = Console(highlight=False)
+    console.print(title)
+    console.print(table)
+    console.print("Means over players and episodes. Constraint regret: the sum of cost less budget, of the worst player.")
+    best = summary["best_fixed_within_budget"]
+    if best is not None:
+        learned, fixed = summary["policies"]["learned"], summary["policies"][best]
+        console.print(
+            f"The best fixed rule within the budget is {best}: {fixed['stalls']:.2f} stalls against "
+            f"{learned['stalls']:.2f} learned ({learned['stalls_last_half']:.2f} in the last half)."
+        )
+    console.print(
+        f"Over all episodes of one agent, constraint regret is at most {summary['agents_constraint_regret']:,.0f} now, "
+        f"and was at most {summary['agents_constraint_regret_max']:,.0f}."
+    )
+
+
+# --- progress
 
 LONGEST_DESCRIPTION = 20
 

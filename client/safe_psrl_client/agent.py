@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Literal, Protocol, Self, get_args
 
-from safe_psrl_client.cursor import EpisodeCursor
 from safe_psrl_client.errors import EpisodeClosedError, SafePsrlClientError
-from safe_psrl_client.requests import ABANDONED, Transition
+from safe_psrl_client.requests import ABANDONED, EpisodeCursor, Transition
 from safe_psrl_client.sync.client import Client
 from safe_psrl_client.sync.episode import ABANDON_TIMEOUT
 from safe_psrl_client.sync.stream import RetryingStream
@@ -110,7 +109,7 @@ class RemoteAgent:
             raise EpisodeClosedError(f"agent {self.name}: no episode is open; begin one first", "NO_EPISODE")
         if self.policy is not None:
             return self._step_locally(self.policy, seen)
-        return self._cursor.reported(seen, self._send_step(self._cursor.report(seen)))
+        return self._cursor.advance(seen, self._send_step(self._cursor.step_request(seen)))
 
     def finish(self) -> None:
         cursor = self._cursor
@@ -120,14 +119,14 @@ class RemoteAgent:
             reply = self._client.report_episode(self.name, cursor.number, self._unreported)
             cursor.step, cursor.is_open = len(self._unreported), not reply.episode_done
         if cursor.is_open:
-            cursor.close()
+            cursor.accept_no_more()
             self._client.end_episode(self.name, cursor.number)
 
     def abandon(self) -> None:
         cursor = self._cursor
         if cursor is None or not cursor.is_open:
             return
-        cursor.close()
+        cursor.accept_no_more()
         if self._unreported:
             with suppress(SafePsrlClientError):
                 self._client.report_episode(self.name, cursor.number, self._unreported, timeout=ABANDON_TIMEOUT)

@@ -1,6 +1,7 @@
 """Channels to the service: targets, options, the routing header, tokens and certificates."""
 
 import re
+from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +17,8 @@ MAX_MESSAGE_BYTES: Final = 256 * 2**20
 LONGEST_HEADER: Final = 512
 SCHEMES: Final = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "xds:")
 
-OPTIONS: Final[list[tuple[str, Any]]] = [
+Options = Sequence[tuple[str, Any]]
+OPTIONS: Final[Options] = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     # A restarted server is found again within a second, not after gRPC's two minutes.
@@ -38,11 +40,11 @@ def checked_target(text: str) -> str:
     return text
 
 
-def open_channel(target: str, credentials: grpc.ChannelCredentials | None = None) -> grpc.Channel:
+def open_channel(target: str, credentials: grpc.ChannelCredentials | None = None, options: Options = OPTIONS) -> grpc.Channel:
     """A channel that connects on first use; with `credentials`, over TLS."""
     if credentials is None:
-        return grpc.insecure_channel(checked_target(target), OPTIONS)
-    return grpc.secure_channel(checked_target(target), credentials, OPTIONS)
+        return grpc.insecure_channel(checked_target(target), options)
+    return grpc.secure_channel(checked_target(target), credentials, options)
 
 
 def open_aio_channel(target: str, credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:

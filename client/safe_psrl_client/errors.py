@@ -1,4 +1,4 @@
-"""The exceptions, as one tree, and the one table that maps the service's statuses to them.
+"""The exceptions, as one tree, and the tables that map the service's statuses to them.
 
 SafePsrlClientError
 ├── InvalidTargetError         the address is malformed                    (also a ValueError)
@@ -158,17 +158,12 @@ class InternalError(SafePsrlClientError):
     code = grpc.StatusCode.INTERNAL
 
 
-# By code, and where one code has several meanings, by its reason.
-TABLE: Final[dict[int, dict[str, type[SafePsrlClientError]]]] = {
-    kind.code.value[0]: {"": kind} for kind in SafePsrlClientError.__subclasses__() if kind.code is not None
-} | {
-    grpc.StatusCode.FAILED_PRECONDITION.value[0]: {
-        "": FailedPreconditionError,
-        "EPISODE_CLOSED": EpisodeClosedError,
-        "NO_EPISODE": EpisodeClosedError,
-        "EPISODE_OPEN": EpisodeOpenError,
-        "AGENT_PAUSED": AgentPausedError,
-    }
+BY_CODE: Final = {kind.code.value[0]: kind for kind in SafePsrlClientError.__subclasses__() if kind.code is not None}
+FAILED_PRECONDITIONS: Final[dict[str, type[FailedPreconditionError]]] = {  # by reason
+    "EPISODE_CLOSED": EpisodeClosedError,
+    "NO_EPISODE": EpisodeClosedError,
+    "EPISODE_OPEN": EpisodeOpenError,
+    "AGENT_PAUSED": AgentPausedError,
 }
 
 
@@ -176,8 +171,10 @@ def error_of(
     code: int, message: str, reason: str = "", metadata: Mapping[str, str] | None = None, **details: Any
 ) -> SafePsrlClientError:
     """The exception for a status."""
-    kinds = TABLE.get(code, {"": InternalError})
-    return kinds.get(reason, kinds[""])(message, reason, metadata, **details)
+    kind = BY_CODE.get(code, InternalError)
+    if kind is FailedPreconditionError:
+        kind = FAILED_PRECONDITIONS.get(reason, kind)
+    return kind(message, reason, metadata, **details)
 
 
 def error_of_status(status: control_pb2.CallStatus) -> SafePsrlClientError:

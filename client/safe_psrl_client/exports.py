@@ -1,7 +1,7 @@
 """The file format of an exported agent: a line with format and digest, then the snapshot."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from safe_psrl_client.errors import DataLossError, InvalidDocumentError
@@ -25,22 +25,13 @@ def unseal(content: bytes) -> bytes:
     return snapshot
 
 
-class Assembly:
-    """Puts the chunks of an export together."""
-
-    def __init__(self) -> None:
-        self._chunks: list[bytes] = []
-        self._digest = b""
-
-    def add(self, part: admin_pb2.ExportAgentResponse) -> None:
-        self._chunks.append(part.chunk)
-        self._digest = part.digest or self._digest
-
-    def sealed(self) -> bytes:
-        snapshot = b"".join(self._chunks)
-        if hashlib.sha256(snapshot).digest() != self._digest:
-            raise DataLossError("the export was damaged on its way: its digest does not match", "DIGEST_MISMATCH")
-        return seal(snapshot)
+def seal_parts(parts: Sequence[admin_pb2.ExportAgentResponse]) -> bytes:
+    """Join and seal the chunks of an export. Raises `DataLossError` if they do not match the last digest."""
+    snapshot = b"".join(part.chunk for part in parts)
+    digest = next((part.digest for part in reversed(parts) if part.digest), b"")
+    if hashlib.sha256(snapshot).digest() != digest:
+        raise DataLossError("the export was damaged on its way: its digest does not match", "DIGEST_MISMATCH")
+    return seal(snapshot)
 
 
 def import_requests(agent: str, content: bytes) -> Iterator[admin_pb2.ImportAgentRequest]:

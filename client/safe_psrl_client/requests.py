@@ -1,11 +1,11 @@
-"""The contract's requests, made from plain values: shared by the clients, the episodes and the streams."""
+"""The contract's requests, made from plain values, and the position in an episode. No I/O; all clients and modes share it."""
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from safe_psrl_client.errors import InvalidArgumentError
+from safe_psrl_client.errors import EpisodeClosedError, InvalidArgumentError
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 
 StreamCall = control_pb2.StepRequest | control_pb2.StartEpisodeRequest | control_pb2.ReportEpisodeRequest
@@ -53,6 +53,40 @@ def step(agent: str, episode: int, step: int, seen: Transition) -> control_pb2.S
 
 def report_episode(agent: str, episode: int, seen: Sequence[Transition]) -> control_pb2.ReportEpisodeRequest:
     return control_pb2.ReportEpisodeRequest(agent=agent, episode=episode, transitions=[one.message() for one in seen])
+
+
+class EpisodeCursor:
+    """The position in an episode. Its requests carry the episode, the step, and for the start a key: each can be repeated."""
+
+    def __init__(self, agent: str, state: int, *, with_policy: bool = False, abandon_open: bool = False) -> None:
+        self.agent = agent
+        self.start = start_episode(agent, state, None, with_policy=with_policy, abandon_open=abandon_open)
+        self.state = state
+        self.number = 0  # from 1 on once it has started
+        self.horizon = 0
+        self.step = 0  # the step to be played next
+        self.next_action: int | None = None
+        self.is_open = False
+
+    def started(self, reply: control_pb2.StartEpisodeResponse) -> None:
+        self.number, self.horizon, self.next_action = reply.episode, reply.horizon, reply.action
+        self.is_open = True
+
+    def step_request(self, seen: Transition) -> control_pb2.StepRequest:
+        if not self.is_open:
+            raise EpisodeClosedError(f"agent {self.agent}: no episode is open; begin one first", "NO_EPISODE")
+        return step(self.agent, self.number, self.step, seen)
+
+    def advance(self, seen: Transition, reply: control_pb2.StepResponse) -> int | None:
+        """Advance to the state after `seen`; the action to play there, or None at the end."""
+        self.state, self.step = seen.next_state, self.step + 1
+        self.next_action = None if reply.episode_done else reply.action
+        self.is_open = not reply.episode_done
+        return self.next_action
+
+    def accept_no_more(self) -> None:
+        self.is_open = False
+        self.next_action = None
 
 
 def stream_request(call: StreamCall, tag: int = 0) -> control_pb2.StepStreamRequest:

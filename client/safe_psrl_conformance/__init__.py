@@ -4,19 +4,12 @@ It needs the light client alone. Checks are grouped by chapters of that page; `r
 agents of their own, which are deleted at the end.
 """
 
-from safe_psrl_conformance import (  # noqa: F401  # they enter their checks
-    agents,
-    deadlines,
-    episodes,
-    errors,
-    idempotency,
-    moving,
-    ordering,
-    pausing,
-    streams,
-    transport,
-)
+from importlib import import_module
+
 from safe_psrl_conformance.check import CHAPTERS, CHECKS, Check, Verdict, run, selected
 from safe_psrl_conformance.wire import Wire
 
 __all__ = ["CHAPTERS", "CHECKS", "Check", "Verdict", "Wire", "run", "selected"]
+
+for _chapter in CHAPTERS:
+    import_module(f"{__name__}.{_chapter}")  # registers its checks

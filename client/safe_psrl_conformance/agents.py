@@ -20,7 +20,7 @@ def creation_is_idempotent(wire: Wire) -> None:
 def creation_conflict(wire: Wire) -> None:
     name = wire.create()
     request = admin_pb2.CreateAgentRequest(agent=name, spec=agent_spec(seed=8))
-    found = wire.refused_unchanged(name, lambda: wire.call(wire.admin.CreateAgent, request), "ALREADY_EXISTS", "AGENT_EXISTS")
+    found = wire.refused_unchanged(name, "ALREADY_EXISTS AGENT_EXISTS", wire.call, wire.admin.CreateAgent, request)
     same("metadata `agent`", found.metadata.get("agent"), name)
 
 
@@ -28,8 +28,8 @@ def creation_conflict(wire: Wire) -> None:
 def deleted_is_gone(wire: Wire) -> None:
     name = wire.create()
     wire.call(wire.admin.DeleteAgent, admin_pb2.DeleteAgentRequest(agent=name))
-    wire.refused(lambda: wire.status(name), "NOT_FOUND", "AGENT_NOT_FOUND")
-    wire.refused(lambda: wire.act(name, 0), "NOT_FOUND", "AGENT_NOT_FOUND")
+    wire.refused("NOT_FOUND AGENT_NOT_FOUND", wire.status, name)
+    wire.refused("NOT_FOUND AGENT_NOT_FOUND", wire.act, name, 0)
 
 
 @check("ListAgents is ordered by name, and pages neither repeat nor leave out an agent")

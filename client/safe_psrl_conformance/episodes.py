@@ -30,7 +30,7 @@ def beginning_by_acting(wire: Wire) -> None:
 def one_at_a_time(wire: Wire) -> None:
     name = wire.create_started()
     wire.report(name, seen(), episode=1, step=0)
-    found = wire.refused_unchanged(name, lambda: wire.start(name, request_id="b"), "FAILED_PRECONDITION", "EPISODE_OPEN")
+    found = wire.refused_unchanged(name, "FAILED_PRECONDITION EPISODE_OPEN", wire.start, name, request_id="b")
     same("metadata `open_episode`", found.metadata.get("open_episode"), "1")
     same("metadata `expected_step`", found.metadata.get("expected_step"), "1")
     same("the episode with abandon_open", wire.start(name, request_id="b", abandon_open=True).episode, 2)
@@ -74,15 +74,14 @@ def breaking_off(wire: Wire) -> None:
     same("its steps", reply.steps, 1)
     status = wire.status(name)
     same("completed episodes and transitions", (status.completed_episodes, status.transitions), (0, 1))
-    call = lambda: wire.report(name, seen(), episode=1, step=1)  # noqa: E731
-    wire.refused_unchanged(name, call, "FAILED_PRECONDITION", "EPISODE_CLOSED")
+    wire.refused_unchanged(name, "FAILED_PRECONDITION EPISODE_CLOSED", wire.report, name, seen(), episode=1, step=1)
 
 
 @check("with several episodes open, a call must say which is meant: EPISODE_AMBIGUOUS")
 def several_at_once(wire: Wire) -> None:
     name = wire.create(spec=agent_spec(max_open_episodes=2))
     same("the episodes", [wire.start(name, request_id=key).episode for key in "ab"], [1, 2])
-    wire.refused_unchanged(name, lambda: wire.report(name, seen()), "FAILED_PRECONDITION", "EPISODE_AMBIGUOUS")
+    wire.refused_unchanged(name, "FAILED_PRECONDITION EPISODE_AMBIGUOUS", wire.report, name, seen())
     same("the step of episode 2", wire.report(name, seen(), episode=2, step=0).step, 0)
 
 

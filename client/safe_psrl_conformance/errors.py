@@ -9,7 +9,7 @@ from safe_psrl_proto.v1 import admin_pb2
 @check("a refusal carries google.rpc.ErrorInfo with the domain, a reason, and metadata")
 def details(wire: Wire) -> None:
     name = wire.new_name()
-    found = wire.refused(lambda: wire.act(name, 0), "NOT_FOUND", "AGENT_NOT_FOUND")
+    found = wire.refused("NOT_FOUND AGENT_NOT_FOUND", wire.act, name, 0)
     same("metadata `agent`", found.metadata.get("agent"), name)
     require(bool(str(found)), "there is no message for people")
 
@@ -26,8 +26,9 @@ def fields_are_named(wire: Wire) -> None:
         "transition.costs[1]": seen(costs=[0.5, float("nan")]),
     }
     for field, transition in mistakes.items():
-        call = lambda transition=transition: wire.report(name, transition, episode=1, step=0)  # noqa: E731  # made by others
-        found = wire.refused_unchanged(name, call, "INVALID_ARGUMENT", "INVALID_ARGUMENT")
+        found = wire.refused_unchanged(
+            name, "INVALID_ARGUMENT INVALID_ARGUMENT", wire.report, name, transition, episode=1, step=0
+        )
         same("the field of BadRequest", list(found.violations), [field])
         same("metadata `field`", found.metadata.get("field"), field)
 
@@ -40,8 +41,7 @@ def impossible_steps(wire: Wire) -> None:
         (seen(1, 1, 3), "OUTSIDE_SUPPORT"),
         (seen(2, 0, 0), "NOT_AN_INITIAL_STATE"),
     ):
-        call = lambda transition=transition: wire.report(name, transition, episode=1, step=0)  # noqa: E731  # made by others
-        wire.refused_unchanged(name, call, "INVALID_ARGUMENT", reason)
+        wire.refused_unchanged(name, f"INVALID_ARGUMENT {reason}", wire.report, name, transition, episode=1, step=0)
 
 
 @check("a definition that cannot be is refused by its field, and no agent is made")
@@ -49,19 +49,19 @@ def bad_definition(wire: Wire) -> None:
     name, spec = wire.new_name(), agent_spec()
     spec.cmdp.constraints[0].cost_budget = -1
     request = admin_pb2.CreateAgentRequest(agent=name, spec=spec)
-    found = wire.refused(lambda: wire.call(wire.admin.CreateAgent, request), "INVALID_ARGUMENT", "INVALID_ARGUMENT")
+    found = wire.refused("INVALID_ARGUMENT INVALID_ARGUMENT", wire.call, wire.admin.CreateAgent, request)
     require(any("cost_budget" in field for field in list(found.violations)), f"the fields named are {list(found.violations)}")
-    wire.refused(lambda: wire.status(name), "NOT_FOUND", "AGENT_NOT_FOUND")
+    wire.refused("NOT_FOUND AGENT_NOT_FOUND", wire.status, name)
 
 
 @check("episodes that never were are EPISODE_NOT_FOUND; reports while none is open are NO_EPISODE")
 def missing_episodes(wire: Wire) -> None:
     name = wire.create()
-    wire.refused(lambda: wire.report(name, seen(), episode=5, step=0), "NOT_FOUND", "EPISODE_NOT_FOUND")
-    wire.refused(lambda: wire.report(name, seen()), "FAILED_PRECONDITION", "NO_EPISODE")
+    wire.refused("NOT_FOUND EPISODE_NOT_FOUND", wire.report, name, seen(), episode=5, step=0)
+    wire.refused("FAILED_PRECONDITION NO_EPISODE", wire.report, name, seen())
 
 
 @check("long nonsense is refused like short: the status arrives whole")
 def long_nonsense(wire: Wire) -> None:
-    found = wire.refused(lambda: wire.act(wire.prefix + "x" * 20_000, 0), "NOT_FOUND", "AGENT_NOT_FOUND")
+    found = wire.refused("NOT_FOUND AGENT_NOT_FOUND", wire.act, wire.prefix + "x" * 20_000, 0)
     require(len(str(found)) < 4_000, f"the message has {len(str(found))} characters")

@@ -19,8 +19,7 @@ def start_repeated(wire: Wire) -> None:
 def start_conflict(wire: Wire) -> None:
     name = wire.create()
     wire.start(name, request_id="a", state=0)
-    call = lambda: wire.start(name, request_id="a", state=1)  # noqa: E731
-    found = wire.refused_unchanged(name, call, "ALREADY_EXISTS", "REQUEST_ID_USED")
+    found = wire.refused_unchanged(name, "ALREADY_EXISTS REQUEST_ID_USED", wire.start, name, request_id="a", state=1)
     same("metadata `episode`", found.metadata.get("episode"), "1")
 
 
@@ -64,8 +63,7 @@ def report_conflict(wire: Wire) -> None:
     name = wire.create_started()
     wire.report(name, seen(0, 1, 2), episode=1, step=0)
     for other in (seen(0, 1, 3), seen(0, 0, 2), seen(1, 1, 2), seen(0, 1, 2, reward=0.5), seen(0, 1, 2, terminal=True)):
-        call = lambda other=other: wire.report(name, other, episode=1, step=0)  # noqa: E731
-        found = wire.refused_unchanged(name, call, "ALREADY_EXISTS", "TRANSITION_CONFLICT")
+        found = wire.refused_unchanged(name, "ALREADY_EXISTS TRANSITION_CONFLICT", wire.report, name, other, episode=1, step=0)
         same("metadata `step`", found.metadata.get("step"), "0")
 
 
@@ -86,12 +84,12 @@ def trajectory_all_or_none(wire: Wire) -> None:
     name = wire.create_started()
     following = control_pb2.StartEpisodeRequest(request_id="b")
     bad = [seen(), seen(), seen(next_state=99)]
-    call = lambda: wire.report_episode(name, 1, bad, next=following)  # noqa: E731
-    found = wire.refused_unchanged(name, call, "INVALID_ARGUMENT")
+    found = wire.refused_unchanged(name, "INVALID_ARGUMENT", wire.report_episode, name, 1, bad, next=following)
     same("the field", list(found.violations), ["transitions[2].next_state"])
     wrong = control_pb2.StartEpisodeRequest(request_id="b", state=3)
-    call = lambda: wire.report_episode(name, 1, [seen()] * HORIZON, next=wrong)  # noqa: E731
-    wire.refused_unchanged(name, call, "INVALID_ARGUMENT", "NOT_AN_INITIAL_STATE")
+    wire.refused_unchanged(
+        name, "INVALID_ARGUMENT NOT_AN_INITIAL_STATE", wire.report_episode, name, 1, [seen()] * HORIZON, next=wrong
+    )
 
 
 @check("EndEpisode repeated says how the episode ended the first time, whatever it asks for")

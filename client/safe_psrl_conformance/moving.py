@@ -1,7 +1,6 @@
 """Export and import."""
 
 import hashlib
-from collections.abc import Callable
 
 from safe_psrl_conformance.check import check, require, same
 from safe_psrl_conformance.problem import HORIZON, seen
@@ -17,14 +16,14 @@ def _exported(wire: Wire, name: str) -> tuple[bytes, bytes]:
     return b"".join(part.chunk for part in parts), parts[-1].digest
 
 
-def _import(wire: Wire, name: str, data: bytes, digest: bytes) -> Callable[[], admin_pb2.ImportAgentResponse]:
+def _import(wire: Wire, name: str, data: bytes, digest: bytes) -> admin_pb2.ImportAgentResponse:
     half = len(data) // 2
     requests = [
         admin_pb2.ImportAgentRequest(agent=name, chunk=data[:half]),
         admin_pb2.ImportAgentRequest(chunk=data[half:]),
         admin_pb2.ImportAgentRequest(digest=digest),
     ]
-    return lambda: wire.admin.ImportAgent(iter(requests), **wire.options(name))
+    return wire.admin.ImportAgent(iter(requests), **wire.options(name))
 
 
 @check("an export, imported under another name, is the same agent: same digest, same next plan")
@@ -34,7 +33,7 @@ def round_trip(wire: Wire) -> None:
     wire.report_episode(name, 1, [seen(0, 1, 2), seen(2, 2, 3), seen(3, 0, 1)])
     data, digest = _exported(wire, name)
     same("SHA-256 of the chunks", hashlib.sha256(data).digest(), digest)
-    imported = _import(wire, copy, data, digest)().status
+    imported = _import(wire, copy, data, digest).status
     same("the digest of what was learned", imported.state_digest, wire.status(name).state_digest)
     plans = [wire.start(agent, request_id="b", state=0, with_policy=True) for agent in (name, copy)]
     same("the copy's next episode", plans[1], plans[0])
@@ -45,15 +44,15 @@ def round_trip(wire: Wire) -> None:
 def damaged_import(wire: Wire) -> None:
     name, copy = wire.create(), wire.new_name()
     data, _ = _exported(wire, name)
-    found = wire.refused(_import(wire, copy, data, hashlib.sha256(b"other").digest()), "INVALID_ARGUMENT")
+    found = wire.refused("INVALID_ARGUMENT", _import, wire, copy, data, hashlib.sha256(b"other").digest())
     same("the field", list(found.violations), ["digest"])
-    wire.refused(lambda: wire.status(copy), "NOT_FOUND", "AGENT_NOT_FOUND")
+    wire.refused("NOT_FOUND AGENT_NOT_FOUND", wire.status, copy)
 
 
 @check("an import onto an agent that exists is ALREADY_EXISTS, AGENT_EXISTS, and changes nothing")
 def import_onto_another(wire: Wire) -> None:
     name, other = wire.create(), wire.create()
-    wire.refused_unchanged(other, _import(wire, other, *_exported(wire, name)), "ALREADY_EXISTS", "AGENT_EXISTS")
+    wire.refused_unchanged(other, "ALREADY_EXISTS AGENT_EXISTS", _import, wire, other, *_exported(wire, name))
 
 
 @check("VerifyAgent finds that what is stored gives what is served")

@@ -8,12 +8,8 @@ from safe_psrl_conformance.wire import Wire
 @check("a step beyond the next is OUT_OF_RANGE, STEP_GAP, with expected_step, and changes nothing")
 def gap(wire: Wire) -> None:
     name = wire.create_started()
-    for call in (
-        lambda: wire.report(name, seen(), episode=1, step=1),
-        lambda: wire.step(name, seen(), episode=1, step=1),
-        lambda: wire.act(name, 0, episode=1, step=1),
-    ):
-        found = wire.refused_unchanged(name, call, "OUT_OF_RANGE", "STEP_GAP")
+    for call, what in ((wire.report, seen()), (wire.step, seen()), (wire.act, 0)):
+        found = wire.refused_unchanged(name, "OUT_OF_RANGE STEP_GAP", call, name, what, episode=1, step=1)
         same("metadata `expected_step`", found.metadata.get("expected_step"), "0")
 
 
@@ -21,8 +17,7 @@ def gap(wire: Wire) -> None:
 def continuity(wire: Wire) -> None:
     name = wire.create_started()
     wire.report(name, seen(0, 1, 2), episode=1, step=0)
-    call = lambda: wire.report(name, seen(3, 0, 0), episode=1, step=1)  # noqa: E731
-    found = wire.refused_unchanged(name, call, "INVALID_ARGUMENT", "STATE_MISMATCH")
+    found = wire.refused_unchanged(name, "INVALID_ARGUMENT STATE_MISMATCH", wire.report, name, seen(3, 0, 0), episode=1, step=1)
     same("metadata `expected_state`", found.metadata.get("expected_state"), "2")
 
 

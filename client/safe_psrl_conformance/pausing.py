@@ -21,8 +21,8 @@ def pause_and_resume(wire: Wire) -> None:
     same("the condition", paused.condition, admin_pb2.AGENT_CONDITION_PAUSED)
     same("why", paused.condition_reason, "conformance")
     same("the version after pausing again", _pause(wire, name).version, paused.version)
-    wire.refused_unchanged(name, lambda: wire.start(name, request_id="a"), "FAILED_PRECONDITION", "AGENT_PAUSED")
-    wire.refused_unchanged(name, lambda: wire.act(name, 0), "FAILED_PRECONDITION", "AGENT_PAUSED")
+    wire.refused_unchanged(name, "FAILED_PRECONDITION AGENT_PAUSED", wire.start, name, request_id="a")
+    wire.refused_unchanged(name, "FAILED_PRECONDITION AGENT_PAUSED", wire.act, name, 0)
     resume = admin_pb2.ResumeAgentRequest(agent=name)
     resumed = wire.call(wire.admin.ResumeAgent, resume).status
     same("the version after resuming again", wire.call(wire.admin.ResumeAgent, resume).status.version, resumed.version)
@@ -46,8 +46,7 @@ def fallback(wire: Wire) -> None:
 def reports_while_paused(wire: Wire) -> None:
     name = wire.create_started()
     _pause(wire, name)
-    wire.refused_unchanged(name, lambda: wire.act(name, 0, episode=1), "FAILED_PRECONDITION", "AGENT_PAUSED")
-    call = lambda: wire.step(name, seen(), episode=1, step=0)  # noqa: E731
-    wire.refused_unchanged(name, call, "FAILED_PRECONDITION", "AGENT_PAUSED")
+    wire.refused_unchanged(name, "FAILED_PRECONDITION AGENT_PAUSED", wire.act, name, 0, episode=1)
+    wire.refused_unchanged(name, "FAILED_PRECONDITION AGENT_PAUSED", wire.step, name, seen(), episode=1, step=0)
     wire.report(name, seen(), episode=1, step=0)
     same("transitions", wire.status(name).transitions, 1)

@@ -109,10 +109,10 @@ def batch_in_order(wire: Wire) -> None:
 
 @check("a call in a batch that fails gets a status of its own, and the others are done; a batch in a batch fails")
 def batch_errors_are_single(wire: Wire) -> None:
-    name, nobody = wire.create(), wire.new_name()
+    name, missing = wire.create(), wire.new_name()
     calls = [
         _start(name, 1, request_id="a"),
-        _step(nobody, 2, 1, 0),
+        _step(missing, 2, 1, 0),
         _step(name, 3, 1, 1),
         control_pb2.StepStreamRequest(tag=4),
         _batch(5, _step(name, 50, 1, 0)),

@@ -26,7 +26,7 @@ NO_MESSAGE: Final = b"\xff\xff\xff"  # a field's number that does not end
 def health(wire: Wire) -> None:
     for service in ("", *SERVICES):
         same(f"the health of {service!r}", wire.raw(HEALTH, _text(service)), SERVING)
-    wire.refused(lambda: wire.raw(HEALTH, _text("nobody.Service")), "NOT_FOUND")
+    wire.refused("NOT_FOUND", wire.raw, HEALTH, _text("nobody.Service"))
 
 
 @check("server reflection lists both services, where it is switched on")
@@ -44,17 +44,17 @@ def reflection(wire: Wire) -> None:
 @check("bytes that are no message are INVALID_ARGUMENT, MALFORMED_REQUEST")
 def malformed(wire: Wire) -> None:
     for method in ("GetAction", "ReportTransition", "StartEpisode"):
-        wire.refused(lambda method=method: wire.raw(f"{CONTROL}/{method}", NO_MESSAGE), "INVALID_ARGUMENT", "MALFORMED_REQUEST")  # type: ignore[misc]  # mypy cannot infer it
+        wire.refused("INVALID_ARGUMENT MALFORMED_REQUEST", wire.raw, f"{CONTROL}/{method}", NO_MESSAGE)
 
 
 @check("a StepStream ends with MALFORMED_REQUEST at a message that is none; it does not end as if all were well")
 def malformed_stream(wire: Wire) -> None:
-    wire.refused(lambda: wire.raw_stream(f"{CONTROL}/StepStream", [NO_MESSAGE]), "INVALID_ARGUMENT", "MALFORMED_REQUEST")
+    wire.refused("INVALID_ARGUMENT MALFORMED_REQUEST", wire.raw_stream, f"{CONTROL}/StepStream", [NO_MESSAGE])
 
 
 @check("a method that is not there is UNIMPLEMENTED")
 def unknown_method(wire: Wire) -> None:
-    wire.refused(lambda: wire.raw(f"{CONTROL}/Nothing", b""), "UNIMPLEMENTED")
+    wire.refused("UNIMPLEMENTED", wire.raw, f"{CONTROL}/Nothing", b"")
 
 
 @check("fields that the server does not know are passed over")

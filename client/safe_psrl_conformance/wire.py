@@ -7,7 +7,7 @@ from typing import Any, Final, Self, TypeVar
 
 import grpc
 
-from safe_psrl_client.channel import MAX_MESSAGE_BYTES, call_metadata, checked_target, token_metadata
+from safe_psrl_client.channel import MAX_MESSAGE_BYTES, call_metadata, open_channel, token_metadata
 from safe_psrl_client.errors import SafePsrlClientError, error_of_call
 from safe_psrl_client.sync.retry import retry
 from safe_psrl_client.sync.stream import StepStream
@@ -17,12 +17,11 @@ from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_p
 
 T = TypeVar("T")
 
-PREFIX: Final = "conformance-"
-OPTIONS: Final = (
+OPTIONS: Final = [
     ("grpc.enable_retries", 0),  # failures must be visible
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-)
+]
 
 
 class Wire:
@@ -35,15 +34,11 @@ class Wire:
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
         timeout: float = 10.0,
-        prefix: str = PREFIX,
+        prefix: str = "conformance-",
     ) -> None:
-        address = checked_target(target)
         self._identity = token_metadata(token, target, credentials)
+        self.channel = open_channel(target, credentials, OPTIONS)
         self.timeout = timeout
-        if credentials is None:
-            self.channel = grpc.insecure_channel(address, OPTIONS)
-        else:
-            self.channel = grpc.secure_channel(address, credentials, OPTIONS)
         self.control = control_pb2_grpc.ControlServiceStub(self.channel)
         self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
         self.prefix = f"{prefix}{uuid.uuid4().hex[:12]}"
@@ -68,14 +63,7 @@ class Wire:
     def probe(self, wait: float = 0.0) -> None:
         """Raise the client library's error if the service is unavailable for `wait` seconds or refuses to create agents."""
         name = self.new_name()
-
-        def create() -> None:
-            try:
-                self.create(name)
-            except grpc.RpcError as error:
-                raise error_of_call(error) from None
-
-        retry(create, wait)
+        retry(lambda: self.create(name), wait)
         self.tidy()
 
     # --- calling
@@ -153,24 +141,27 @@ class Wire:
 
     # --- refusals
 
-    def refused(self, call: Callable[[], object], code: str, reason: str = "") -> SafePsrlClientError:
-        """The error of `call`, which must fail with `code` and, if given, `reason` in the service's domain."""
+    def refused(self, expected: str, call: Callable[..., object], *arguments: Any, **fields: Any) -> SafePsrlClientError:
+        """The error of `call`, which must fail with the code and, if given, the reason that are `expected`."""
+        code, _, reason = expected.partition(" ")
         try:
-            reply = call()
+            reply = call(*arguments, **fields)
         except grpc.RpcError as error:
             found, found_code = error_of_call(error), error.code().name
         else:
             raise FailedError(f"it was accepted: {' '.join(str(reply).split())[:120] or 'an empty reply'}")
-        status, expected = f"{found_code} {found.reason}".strip(), f"{code} {reason}".strip()
+        status = f"{found_code} {found.reason}".strip()
         require(found_code == code, f"refused with {status} ({found}), not {expected}")
         if reason:
             require(found.reason == reason, f"refused with {status}, not {expected}: are details passed on?")
         return found
 
-    def refused_unchanged(self, name: str, call: Callable[[], object], code: str, reason: str = "") -> SafePsrlClientError:
+    def refused_unchanged(
+        self, name: str, expected: str, call: Callable[..., object], *arguments: Any, **fields: Any
+    ) -> SafePsrlClientError:
         """`refused`, and the agent must not have changed."""
         before = self.status(name)
-        found = self.refused(call, code, reason)
+        found = self.refused(expected, call, *arguments, **fields)
         after = self.status(name)
         same("after a refusal the agent's version", after.version, before.version)
         same("after a refusal the agent's digest", after.state_digest, before.state_digest)

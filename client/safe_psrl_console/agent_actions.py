@@ -1,4 +1,4 @@
-"""The operator's actions on an agent: pause, resume, export. Each asks for confirmation and reports its result."""
+"""The operator's actions on an agent: pause, resume, export. Each needs a confirmation and reports its result."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterator
@@ -54,23 +54,18 @@ class AgentActions:
             _answers(dialog, "Pause", pause)
 
     def _ask_resume(self) -> None:
-        with _question(f"Resume {self._agent}?", "Episodes may begin again, and it continues learning.") as dialog:
-
-            async def resume() -> None:
-                await self._do(dialog, lambda: self._connection.client.resume_agent(self._agent), "is resumed")
-
-            _answers(dialog, "Resume", resume)
+        explanation = "Episodes may begin again, and it continues learning."
+        self._ask("Resume", explanation, lambda: self._connection.client.resume_agent(self._agent), "is resumed")
 
     def _ask_export(self) -> None:
         explanation = (
             "The file holds all that it learned. `safe-psrl agent import NAME FILE` creates an agent from it, on any service."
         )
-        with _question(f"Export {self._agent}?", explanation) as dialog:
+        self._ask("Export", explanation, self._download, "is exported")
 
-            async def export() -> None:
-                await self._do(dialog, self._download, "is exported")
-
-            _answers(dialog, "Export", export)
+    def _ask(self, action: str, explanation: str, call: Callable[[], Awaitable[Any]], done: str) -> None:
+        with _question(f"{action} {self._agent}?", explanation) as dialog:
+            _answers(dialog, action, lambda: self._do(dialog, call, done))
 
     async def _download(self) -> None:
         content = await self._connection.client.export_agent(self._agent)
@@ -82,13 +77,10 @@ class AgentActions:
         try:
             await call()
         except SafePsrlClientError as error:
-            failure = str(error)
+            with self._place:  # the dialog is deleted
+                ui.notify(f"Failed: {error}", type="negative", timeout=10_000, multi_line=True, close_button="Close")
         else:
-            failure = ""
-        with self._place:  # the dialog is deleted
-            if failure:
-                ui.notify(f"Failed: {failure}", type="negative", timeout=10_000, multi_line=True, close_button="Close")
-            else:
+            with self._place:
                 ui.notify(f"{self._agent} {done}.", type="positive")
 
 

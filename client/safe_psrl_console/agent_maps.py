@@ -48,7 +48,7 @@ class AgentMaps:
         except NotFoundError:
             pass  # no policy before the first episode: the cards' initial text
         except SafePsrlClientError as error:
-            self._policy.show_note(f"Cannot be read now: {error}")
+            self._policy.note.set_text(f"Cannot be read now: {error}")
 
     async def _request(self) -> int:
         """Show the current policy and posterior; returns their version."""
@@ -73,18 +73,15 @@ class _MapCard:
     def __init__(self, title: str, explanation: str) -> None:
         with block("section", "card map", data_map=title.lower()):
             Text("h2", title)
-            self._note = Text("p", explanation)
+            self.note = Text("p", explanation)
             self._place = block("div")
             self._legend = block("ul", "legend")
             self._cut = Text("p")
         self._map: HeatMap | None = None
         self._meanings: list[tuple[str, str]] = []
 
-    def show_note(self, text: str) -> None:
-        self._note.set_text(text)
-
     def show(self, note: str, grid: Grid, description: str) -> None:
-        self._note.set_text(note)
+        self.note.set_text(note)
         self._cut.set_text(grid.cut)
         if self._map is None:
             with self._place:
@@ -96,13 +93,9 @@ class _MapCard:
             self._legend.clear()
             with self._legend:
                 for colour, text in grid.legend:
-                    _meaning(colour, text)
-
-
-def _meaning(colour: str, text: str) -> None:
-    with block("li"):
-        ui.element("i").style(f"background: {colour}")
-        Text("span", text)
+                    with block("li"):
+                        ui.element("i").style(f"background: {colour}")
+                        Text("span", text)
 
 
 class HeatMap(Element, component="heat_map.js"):

@@ -11,11 +11,11 @@ from typing import NoReturn
 from nicegui import app, ui
 
 from safe_psrl_client import AsyncClient
-from safe_psrl_console import theme
 from safe_psrl_console.agent_page import agent_page
 from safe_psrl_console.connection import Connection, watch
 from safe_psrl_console.fleet import Fleet
 from safe_psrl_console.fleet_page import fleet_page
+from safe_psrl_console.layout import ICON
 
 TIMEOUT = 5.0  # seconds for a call and its retries: a person is waiting
 SHUTDOWN_SECONDS = 2  # for browsers to disconnect
@@ -40,7 +40,7 @@ class Console:
         ui.run(
             fd=self._listener.fileno(),
             title="Safe PSRL",
-            favicon=theme.ICON,
+            favicon=ICON,
             dark=None,
             tailwind=False,
             reload=False,

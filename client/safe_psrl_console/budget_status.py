@@ -87,13 +87,9 @@ def headline(statuses: Iterable[tuple[str, BudgetStatus]]) -> Headline:
 
 def _title(known: int, over: int, near: int) -> str:
     if over:
-        return f"{over} of {_agents(known)} {'is' if over == 1 else 'are'} over budget"
+        return f"{over} of {known:,} agent{'' if known == 1 else 's'} {'is' if over == 1 else 'are'} over budget"
     holding = "Within budget" if known == 1 else f"All {known:,} agents are within budget"
     return f"{holding}, {near if known > 1 else 'but'} close to it" if near else holding
-
-
-def _agents(count: int) -> str:
-    return f"{count:,} agent{'' if count == 1 else 's'}"
 
 
 def _detail(worst: BudgetStatus) -> str:

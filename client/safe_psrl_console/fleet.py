@@ -22,7 +22,7 @@ CONDITIONS: Final = {
 
 
 class Event(NamedTuple):
-    """A change that an operator should know of."""
+    """A change that matters to an operator."""
 
     at: float
     agent: str  # empty: the connection
@@ -33,14 +33,14 @@ class Event(NamedTuple):
 class WatchedAgent:
     """One agent: its latest status and its history."""
 
-    def __init__(self, status: admin_pb2.AgentStatus, at: float) -> None:
+    def __init__(self, status: admin_pb2.AgentStatus) -> None:
         self.status = status
         self.history = History()
         self.revision = 0
         self.was_over = False
         self._budget_statuses: list[BudgetStatus] | None = None
         if self.num_constraints:
-            self.history.add(origin(self.num_constraints, at))
+            self.history.add(origin(self.num_constraints))
 
     @property
     def name(self) -> str:
@@ -58,11 +58,11 @@ class WatchedAgent:
     def budgets(self) -> list[float]:
         return [one.cost_budget for one in self.status.constraints]
 
-    def update(self, status: admin_pb2.AgentStatus, at: float) -> None:
+    def update(self, status: admin_pb2.AgentStatus) -> None:
         self.status = status
         self._budget_statuses = None
         if self.num_constraints:
-            self.history.add(point_of(status, at))
+            self.history.add(point_of(status))
 
     def is_replaced_by(self, status: admin_pb2.AgentStatus) -> bool:
         """Whether it was deleted and created again under its name, or damaged: sums restart."""
@@ -100,7 +100,8 @@ class WatchedAgent:
         recent = self.recent()
         if recent is None:
             return [BudgetStatus(one.name, one.cost_budget, 0.0, 0.0, known=False) for one in self.status.constraints]
-        points = self._recent_points()
+        first = self._before_recent(self.history.recent[-1]).completed
+        points = [point for point in self.history.recent if point.completed >= first]
         few = [*points[: -1 : 1 + len(points) // RECENT_PARTS], points[-1]]
         errors = standard_errors(list(intervals(few, self.budgets)), recent)
         return [
@@ -112,10 +113,6 @@ class WatchedAgent:
         """The last point that `RECENT_EPISODES` were completed after, or else the first."""
         before = latest.completed - RECENT_EPISODES
         return next((point for point in reversed(self.history.recent) if point.completed <= before), self.history.whole()[0])
-
-    def _recent_points(self) -> list[Point]:
-        first = self._before_recent(self.history.recent[-1]).completed
-        return [point for point in self.history.recent if point.completed >= first]
 
 
 class Fleet:
@@ -134,7 +131,7 @@ class Fleet:
     def begin(self, reply: admin_pb2.WatchAgentsResponse, at: float) -> None:
         """The first reply of a connection: all agents."""
         if self.loaded and not self.connected:
-            self._add_event(Event(at, "", "restored", "Connected again"))
+            self.events.append(Event(at, "", "restored", "Connected again"))
         first_ever, self.loaded = not self.loaded, True
         self.connected, self.since, self.failure = True, at, ""
         named = {status.agent for status in reply.agents}
@@ -149,7 +146,7 @@ class Fleet:
     def lose(self, reason: str, at: float) -> None:
         """The connection failed, or could not be made."""
         if self.connected:
-            self._add_event(Event(at, "", "lost", f"Connection lost: {reason}"))
+            self.events.append(Event(at, "", "lost", f"Connection lost: {reason}"))
         if self.connected or self.since is None:
             self.since = at
         self.connected, self.failure = False, reason
@@ -172,15 +169,15 @@ class Fleet:
             known = self.agents.get(status.agent)
             if known is None or known.is_replaced_by(status):
                 if announce:
-                    self._add_event(Event(at, status.agent, "appeared", "Created" if known is None else "Created again"))
-                known = self.agents[status.agent] = WatchedAgent(status, at)
+                    self.events.append(Event(at, status.agent, "appeared", "Created" if known is None else "Created again"))
+                known = self.agents[status.agent] = WatchedAgent(status)
                 self._deleted.pop(status.agent, None)
             before = known.condition
-            known.update(status, at)
+            known.update(status)
             self.revision += 1
             known.revision = self.revision
             if known.condition != before:
-                self._add_event(_condition_event(known, at))
+                self.events.append(_condition_event(known, at))
             self._watch_level(known, at)
 
     def _watch_level(self, agent: WatchedAgent, at: float) -> None:
@@ -188,10 +185,10 @@ class Fleet:
         cost = f"{budget_status.cost:.2f} of {budget_status.budget:g}"
         if budget_status.level is Level.OVER and not agent.was_over:
             agent.was_over = True
-            self._add_event(Event(at, agent.name, "over", f"Over budget: {budget_status.constraint} at {cost}"))
+            self.events.append(Event(at, agent.name, "over", f"Over budget: {budget_status.constraint} at {cost}"))
         elif agent.was_over and budget_status.share < CLEARLY_WITHIN:
             agent.was_over = False
-            self._add_event(Event(at, agent.name, "within", f"Within budget again: {budget_status.constraint} at {cost}"))
+            self.events.append(Event(at, agent.name, "within", f"Within budget again: {budget_status.constraint} at {cost}"))
 
     def _delete(self, names: Iterable[str], at: float) -> None:
         for name in names:
@@ -200,10 +197,7 @@ class Fleet:
                 self._deleted[name] = self.revision
                 if len(self._deleted) > REMEMBERED_DELETIONS:
                     del self._deleted[next(iter(self._deleted))]
-                self._add_event(Event(at, name, "deleted", "Deleted"))
-
-    def _add_event(self, event: Event) -> None:
-        self.events.append(event)
+                self.events.append(Event(at, name, "deleted", "Deleted"))
 
 
 def _condition_event(agent: WatchedAgent, at: float) -> Event:

@@ -24,20 +24,18 @@ class FleetView(Element, component="fleet_view.js"):
         self.on("ready", self._begin)
 
     def push(self) -> None:
-        fleet = self._fleet
-        now = (fleet.revision, fleet.connected, fleet.loaded)
-        if self._sent is None or self._sent == now:
-            return
-        self._send(self._sent[0])
-        self._sent = now
+        if self._sent is not None and self._sent != self._current():
+            self._send(self._sent[0])
 
     def _begin(self) -> None:
         """The browser has loaded the page or reconnected."""
         self._send(0, anew=True)
-        self._sent = (self._fleet.revision, self._fleet.connected, self._fleet.loaded)
+
+    def _current(self) -> tuple[int, bool, bool]:
+        return self._fleet.revision, self._fleet.connected, self._fleet.loaded
 
     def _send(self, revision: int, *, anew: bool = False) -> None:
-        fleet = self._fleet
+        fleet, self._sent = self._fleet, self._current()
         update = {
             "anew": anew,
             "rows": [row_of(agent) for agent in fleet.changed_since(revision)],

@@ -8,11 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from safe_psrl_console.theme import CATEGORIES, SEQUENCE
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 
 MOST_CELLS: Final = 4_000
 FAINT: Final = 0.6
+
+# For categories: the palette of Okabe and Ito, which colour-blind people can tell apart.
+CATEGORIES: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#7f7f7f")
+
+# For quantities, from little to much: cividis, which is as even for colour-blind people as for others.
+SEQUENCE: Final = ("#00224e", "#1f3a6d", "#434e6c", "#61646f", "#7d7c78", "#9b9476", "#bbaf6e", "#dccb5c", "#fee838")
 
 
 @dataclass(frozen=True)

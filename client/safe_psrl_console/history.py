@@ -16,7 +16,6 @@ FEWEST_PARTS: Final = 8
 class Point(NamedTuple):
     """One status. Tuples have an entry for each constraint."""
 
-    at: float  # seconds since 1970
     completed: int
     reward: float  # sum over completed episodes
     regrets: tuple[float, ...]
@@ -48,11 +47,6 @@ class History:
     def latest(self) -> Point | None:
         return self.recent[-1] if self.recent else None
 
-    @property
-    def added(self) -> int:
-        """Points that were ever added."""
-        return self._added
-
     def add(self, point: Point) -> None:
         """A status without a newly completed episode replaces the previous one."""
         if len(self.recent) > 1 and self.recent[-1].completed == point.completed:
@@ -81,10 +75,9 @@ class History:
         return kept if not self.recent or (kept and kept[-1] is self.recent[-1]) else [*kept, self.recent[-1]]
 
 
-def point_of(status: admin_pb2.AgentStatus, at: float) -> Point:
+def point_of(status: admin_pb2.AgentStatus) -> Point:
     constraints = status.constraints
     return Point(
-        at,
         status.completed_episodes,
         status.cumulative_reward,
         tuple(one.constraint_regret for one in constraints),
@@ -94,10 +87,10 @@ def point_of(status: admin_pb2.AgentStatus, at: float) -> Point:
     )
 
 
-def origin(num_constraints: int, at: float) -> Point:
+def origin(num_constraints: int) -> Point:
     """The state before the first episode: every sum is zero."""
     zeros = (0.0,) * num_constraints
-    return Point(at, 0, 0.0, zeros, zeros, zeros, zeros)
+    return Point(0, 0.0, zeros, zeros, zeros, zeros)
 
 
 def between(first: Point, last: Point, budgets: Sequence[float]) -> Interval | None:

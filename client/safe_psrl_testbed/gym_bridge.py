@@ -203,11 +203,10 @@ class GymBridge:
         if "next_states" not in fields:
             support = np.ones((size, actions, size), np.bool_)
             if "support" in fields:
-                shapes = {
-                    f"[{n}, {actions}, {n}]": (n, actions, n) for n in (ended, size)
-                }  # without the ended state, or with it
-                told = checked_mask("support", fields["support"], shapes)
-                support[: len(told), :, : len(told)] = told
+                # without the ended state, or with it
+                shapes = {f"[{n}, {actions}, {n}]": (n, actions, n) for n in (ended, size)}
+                given = checked_mask("support", fields["support"], shapes)
+                support[: len(given), :, : len(given)] = given
             support[ended, :, :ended] = False
             fields["support"] = support
         if "available_actions" in fields:

@@ -21,12 +21,10 @@ class LocalAgent:
 
     @property
     def state(self) -> AgentState:
-        """The learned state."""
         return settle(self._learner.spec, self._state)
 
     @property
     def plan(self) -> Plan | None:
-        """The plan of the latest episode."""
         return self._plan
 
     @property
@@ -69,8 +67,7 @@ class LocalAgent:
     def finish(self) -> None:
         self._expected = None
 
-    def abandon(self) -> None:
-        self._expected = None
+    abandon = finish
 
     def _with_signals(self, bare: Transition, reward: float | None, costs: Sequence[float]) -> Transition:
         """Fill in known signals that were omitted. Given values are checked even where they are not learned."""

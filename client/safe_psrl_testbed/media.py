@@ -154,7 +154,6 @@ class MediaSimulation:
         raise NotImplementedError
 
     def summary(self) -> dict[str, Any]:
-        """The results so far, as plain values."""
         regret = self.agents_constraint_regret()
         policies = {name: history.summary() for name, history in self.histories.items() if history.episodes}
         return {

@@ -1,4 +1,4 @@
-"""Runs that outlive their process: what a job has done so far, in one file, from which it goes on."""
+"""The progress of a job in one file, from which another process continues it."""
 
 import io
 import json
@@ -25,7 +25,7 @@ SEAL_BYTES = 32
 
 @dataclass
 class Progress:
-    """What a job has written down, beside its run."""
+    """What a job has recorded, beside its run."""
 
     rows: list[dict[str, float]] = field(default_factory=list)
     seconds: float = 0.0
@@ -34,7 +34,7 @@ class Progress:
 class Checkpoint:
     """The file of one job in `directory`: a seal of job and content, and an archive of tables.
 
-    A file of another job, or one that is damaged, does not bear the seal and is not taken. The problem is part of a job: a
+    A file of another job, or one that is damaged, does not have the seal and is ignored. The problem is part of a job: a
     specification file may have been changed since.
     """
 
@@ -44,7 +44,7 @@ class Checkpoint:
         self._path = directory / f"{job.algorithm}-{job.seed}-{self._job.hexdigest()[:12]}.checkpoint"
 
     def save(self, run: "Run", progress: Progress) -> None:
-        """Replace the file in one step."""
+        """Replace the file atomically."""
         about = {"episode": run.episode, **asdict(progress)}
         tables: dict[str, Any] = {PREFIX + name: table for name, table in run.tables.items()}
         archive = io.BytesIO()
@@ -52,7 +52,7 @@ class Checkpoint:
         write_file(self._path, self._seal(archive.getvalue()) + archive.getvalue())
 
     def resume(self, run: "Run") -> Progress:
-        """Bring a fresh `run` to where the file has it. Without one, nothing happens."""
+        """Bring a new `run` to the state in the file. Without a valid file, nothing happens."""
         try:
             content = self._path.read_bytes()
         except OSError:

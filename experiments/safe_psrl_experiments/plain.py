@@ -1,6 +1,6 @@
-"""Safe PSRL in plain numpy, line by line after the paper: the judge of the compiled kernels, and what they are timed against.
+"""Safe PSRL in plain numpy, line by line after the paper: the reference that the compiled kernels are tested and timed against.
 
-Written for reading. It shares no formula with the library; where both agree, two people would have to be wrong.
+It shares no formula with the library.
 """
 
 import math
@@ -104,7 +104,6 @@ class PlainRun:
     dual: Floats = field(init=False)
     counts: Floats = field(init=False)
     constraint_regret: Floats = field(init=False)
-    policies: list[NDArray[np.int64]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.dual = np.zeros(self.spec.num_constraints)

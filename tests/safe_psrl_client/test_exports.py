@@ -26,13 +26,11 @@ def test_every_flipped_byte_is_detected() -> None:
 
 
 def test_chunks_are_put_together_and_compared_with_the_digest() -> None:
-    parts = exports.Assembly()
-    parts.add(admin_pb2.ExportAgentResponse(chunk=b"ab"))
-    parts.add(admin_pb2.ExportAgentResponse(chunk=b"c", digest=hashlib.sha256(b"abc").digest()))
-    assert exports.unseal(parts.sealed()) == b"abc"
-    parts.add(admin_pb2.ExportAgentResponse(chunk=b"d"))
+    digest = hashlib.sha256(b"abc").digest()
+    parts = [admin_pb2.ExportAgentResponse(chunk=b"ab"), admin_pb2.ExportAgentResponse(chunk=b"c", digest=digest)]
+    assert exports.unseal(exports.seal_parts(parts)) == b"abc"
     with pytest.raises(DataLossError):
-        parts.sealed()
+        exports.seal_parts([*parts, admin_pb2.ExportAgentResponse(chunk=b"d")])
 
 
 def test_an_import_names_the_agent_first_and_the_digest_last() -> None:

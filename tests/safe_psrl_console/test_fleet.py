@@ -13,7 +13,7 @@ from tests.safe_psrl_console.statuses import PAUSED, QUARANTINED, reply, status
 
 
 def point(completed: int, regret: float = 0.0) -> Point:
-    return Point(float(completed), completed, float(completed), (regret,), (0.0,), (0.0,), (0.0,))
+    return Point(completed, float(completed), (regret,), (0.0,), (0.0,), (0.0,))
 
 
 def kinds(fleet: Fleet) -> list[str]:

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from safe_psrl_cli.simulate import MAX_UES
 from safe_psrl_testbed.kernels import ARRIVAL
 from safe_psrl_testbed.lte import bindings
 from safe_psrl_testbed.lte.fading import fading_trace, write_trace
 from safe_psrl_testbed.lte.network_process import NetworkProcess
-from safe_psrl_testbed.lte.settings import MOST_UES, CellSettings
+from safe_psrl_testbed.lte.settings import CellSettings
 from safe_psrl_testbed.lte.simulation import kernel_rows
 from safe_psrl_testbed.media import RULES, MediaHistory, Rule, best_within_budget
 from safe_psrl_testbed.media_players import FixedRule, MediaPlayers
@@ -85,7 +86,7 @@ def test_fading_has_no_gain_in_the_mean_deep_fades_and_no_jump_where_it_repeats(
     np.testing.assert_allclose(read, trace, atol=1e-3)
 
 
-@pytest.mark.parametrize("ues", [1, 4, 5, MOST_UES])
+@pytest.mark.parametrize("ues", [1, 4, 5, MAX_UES])
 def test_a_cell_has_room_for_its_ues(ues: int) -> None:
     settings = CellSettings(ues=ues)
     assert settings.resource_blocks >= 1.5 * ues

@@ -2,7 +2,6 @@
 # ruff: noqa: ASYNC109  # `timeout` is the call's own deadline, which the server sees too
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
 from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
@@ -13,9 +12,8 @@ from safe_psrl_client.aio.episode import AsyncEpisode
 from safe_psrl_client.aio.retry import DEFAULT_PATIENCE, retry
 from safe_psrl_client.aio.stream import AsyncStepStream
 from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, Metadata, call_metadata, open_aio_channel, token_metadata
-from safe_psrl_client.cursor import EpisodeCursor
 from safe_psrl_client.errors import error_of_call
-from safe_psrl_client.exports import Assembly, import_requests
+from safe_psrl_client.exports import import_requests, seal_parts
 from safe_psrl_client.requests import TRUNCATED, Transition
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, events_pb2, model_pb2
 
@@ -70,7 +68,7 @@ class AsyncClient:
 
     def episode(self, agent: str, state: int, *, abandon_open: bool = False) -> AsyncEpisode:
         """An episode that begins in `state` when it is entered; see `AsyncEpisode`."""
-        return AsyncEpisode(self, EpisodeCursor(agent, state, abandon_open=abandon_open))
+        return AsyncEpisode(self, agent, state, abandon_open=abandon_open)
 
     async def start_episode(
         self,
@@ -181,37 +179,32 @@ class AsyncClient:
     ) -> AsyncIterator[admin_pb2.WatchAgentsResponse]:
         """Status whenever it changes, until it is closed or `timeout` has passed. It is not retried."""
         request = admin_pb2.WatchAgentsRequest(agents=agents, interval_seconds=interval)
-        async with _translated():
-            call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""))
-            try:
-                async for reply in call:
-                    yield reply
-            finally:
-                call.cancel()
+        call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""))
+        try:
+            async for reply in call:
+                yield reply
+        except grpc.RpcError as error:
+            raise error_of_call(error) from error
+        finally:
+            call.cancel()
 
     async def export_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> bytes:
         """All that another service needs to continue the agent, as bytes for a file or for `import_agent`."""
         request = admin_pb2.ExportAgentRequest(agent=agent)
 
         async def attempt() -> bytes:
-            parts = Assembly()
-            async with _translated():
-                async for part in self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent)):
-                    parts.add(part)
-            return parts.sealed()
+            call = self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent))
+            parts = [part async for part in call]
+            return seal_parts(parts)
 
         return await retry(attempt, min(self.patience, timeout))
 
     async def import_agent(self, agent: str, content: bytes, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.AgentStatus:
         """Create `agent` from the result of `export_agent`."""
-        parts = list(import_requests(agent, content))
-
-        async def attempt() -> admin_pb2.AgentStatus:
-            async with _translated():
-                call = self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=self._metadata(agent))
-                return (await call).status
-
-        return await retry(attempt, min(self.patience, timeout))
+        parts, metadata = list(import_requests(agent, content)), self._metadata(agent)
+        seconds = min(self.patience, timeout)
+        reply = await retry(lambda: self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=metadata), seconds)
+        return reply.status
 
     async def verify_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.VerifyAgentResponse:
         return await self._call(self._admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent=agent), timeout)
@@ -223,17 +216,5 @@ class AsyncClient:
         self, method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]", request: RequestT, timeout: float | None
     ) -> ResponseT:
         metadata = self._metadata(getattr(request, "agent", ""))
-
-        async def attempt() -> ResponseT:
-            async with _translated():
-                return await method(request, timeout=timeout or self.timeout, metadata=metadata)
-
-        return await retry(attempt, self.patience if timeout is None else min(self.patience, timeout))
-
-
-@asynccontextmanager
-async def _translated() -> AsyncIterator[None]:
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise error_of_call(error) from error
+        seconds = self.patience if timeout is None else min(self.patience, timeout)
+        return await retry(lambda: method(request, timeout=timeout or self.timeout, metadata=metadata), seconds)

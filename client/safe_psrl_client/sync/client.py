@@ -2,7 +2,6 @@
 """The client: every call of the service as a method, with a deadline. Replies are the contract's messages."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
@@ -10,9 +9,8 @@ import grpc
 
 from safe_psrl_client import requests
 from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, Metadata, call_metadata, open_channel, token_metadata
-from safe_psrl_client.cursor import EpisodeCursor
 from safe_psrl_client.errors import error_of_call
-from safe_psrl_client.exports import Assembly, import_requests
+from safe_psrl_client.exports import import_requests, seal_parts
 from safe_psrl_client.requests import TRUNCATED, Transition
 from safe_psrl_client.sync.episode import Episode
 from safe_psrl_client.sync.retry import DEFAULT_PATIENCE, retry
@@ -70,7 +68,7 @@ class Client:
 
     def episode(self, agent: str, state: int, *, abandon_open: bool = False) -> Episode:
         """An episode that begins in `state` when it is entered; see `Episode`."""
-        return Episode(self, EpisodeCursor(agent, state, abandon_open=abandon_open))
+        return Episode(self, agent, state, abandon_open=abandon_open)
 
     def start_episode(
         self,
@@ -179,37 +177,32 @@ class Client:
     ) -> Iterator[admin_pb2.WatchAgentsResponse]:
         """Status whenever it changes, until it is closed or `timeout` has passed. It is not retried."""
         request = admin_pb2.WatchAgentsRequest(agents=agents, interval_seconds=interval)
-        with _translated():
-            call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""))
-            try:
-                for reply in call:
-                    yield reply
-            finally:
-                call.cancel()
+        call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""))
+        try:
+            for reply in call:
+                yield reply
+        except grpc.RpcError as error:
+            raise error_of_call(error) from error
+        finally:
+            call.cancel()
 
     def export_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> bytes:
         """All that another service needs to continue the agent, as bytes for a file or for `import_agent`."""
         request = admin_pb2.ExportAgentRequest(agent=agent)
 
         def attempt() -> bytes:
-            parts = Assembly()
-            with _translated():
-                for part in self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent)):
-                    parts.add(part)
-            return parts.sealed()
+            call = self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent))
+            parts = list(call)
+            return seal_parts(parts)
 
         return retry(attempt, min(self.patience, timeout))
 
     def import_agent(self, agent: str, content: bytes, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.AgentStatus:
         """Create `agent` from the result of `export_agent`."""
-        parts = list(import_requests(agent, content))
-
-        def attempt() -> admin_pb2.AgentStatus:
-            with _translated():
-                call = self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=self._metadata(agent))
-                return call.status
-
-        return retry(attempt, min(self.patience, timeout))
+        parts, metadata = list(import_requests(agent, content)), self._metadata(agent)
+        seconds = min(self.patience, timeout)
+        reply = retry(lambda: self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=metadata), seconds)
+        return reply.status
 
     def verify_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.VerifyAgentResponse:
         return self._call(self._admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent=agent), timeout)
@@ -221,17 +214,5 @@ class Client:
         self, method: "grpc.UnaryUnaryMultiCallable[RequestT, ResponseT]", request: RequestT, timeout: float | None
     ) -> ResponseT:
         metadata = self._metadata(getattr(request, "agent", ""))
-
-        def attempt() -> ResponseT:
-            with _translated():
-                return method(request, timeout=timeout or self.timeout, metadata=metadata)
-
-        return retry(attempt, self.patience if timeout is None else min(self.patience, timeout))
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise error_of_call(error) from error
+        seconds = self.patience if timeout is None else min(self.patience, timeout)
+        return retry(lambda: method(request, timeout=timeout or self.timeout, metadata=metadata), seconds)

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from safe_psrl_client import AsyncClient, Transition
 from safe_psrl_client.aio.stream import AsyncRetryingStream
-from safe_psrl_client.cursor import EpisodeCursor
-from safe_psrl_client.requests import StreamCall
+from safe_psrl_client.requests import EpisodeCursor, StreamCall
 from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_testbed.base_stations.world import CLASSES, BaseStations, WorldSettings
 from safe_psrl_testbed.media import BUDGET, FAST, LEARNED, RULES, SLOW, SPEC, MediaSimulation
@@ -75,10 +74,10 @@ class BaseStationsSimulation(MediaSimulation):
             seen = [
                 Transition(*step) for step in zip(states[-2].tolist(), actions[-1].tolist(), states[-1].tolist(), strict=True)
             ]
-            reports = [cursor.report(one) for cursor, one in zip(cursors, seen, strict=True)]
+            reports = [cursor.step_request(one) for cursor, one in zip(cursors, seen, strict=True)]
             replies = await _exchange(streams, groups, reports)
             for cursor, one, reply in zip(cursors, seen, replies, strict=True):
-                cursor.reported(one, reply.step)
+                cursor.advance(one, reply.step)
             actions.append(_actions(cursors))
         self.histories[LEARNED].append(states, actions[:-1])
         self.groups.append(groups)
@@ -145,7 +144,7 @@ def _names(name: str, agents_per: Grouping, settings: WorldSettings) -> list[str
 
 
 def _actions(cursors: Sequence[EpisodeCursor]) -> NDArray[np.int64]:
-    return np.array([SLOW if cursor.action is None else cursor.action for cursor in cursors], np.int64)
+    return np.array([SLOW if cursor.next_action is None else cursor.next_action for cursor in cursors], np.int64)
 
 
 async def _exchange(

@@ -30,13 +30,13 @@ def load_ns3() -> Any:
 def _captured_stderr() -> Iterator[None]:
     """C++ bypasses `sys.stderr`, so the file descriptor itself is redirected."""
     kept = os.dup(2)
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
         try:
             yield
         except BaseException:
-            said.seek(0)
-            os.write(kept, said.read())
+            captured.seek(0)
+            os.write(kept, captured.read())
             raise
         finally:
             os.dup2(kept, 2)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Final
 
 BANDWIDTHS: Final = (6, 15, 25, 50)  # resource blocks: 1.4, 3, 5 and 10 MHz
-MOST_UES: Final = 32
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ support, and the number of episodes to come.
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,12 +21,10 @@ from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
 from safe_psrl.errors import SpecError
 from safe_psrl.methods.episode import Problem
-from safe_psrl.planning.evaluation import evaluate_randomised
-from safe_psrl.posterior.streams import ENVIRONMENT, stream_of
 from safe_psrl.problem.spec import CmdpSpec
-from safe_psrl.simulation import Ledger, World, enter
+from safe_psrl.simulation import Ledger, World
 from safe_psrl_experiments.baselines.box_search import solve_in_box
-from safe_psrl_experiments.baselines.playing import BaselineRun, Counts, no_counts, play_randomised, record_path, safe_policy
+from safe_psrl_experiments.baselines.playing import BaselineRun, Counts, no_counts, play_randomised, safe_policy
 
 DELTA = 0.01
 
@@ -60,7 +59,6 @@ class OptimisticRun(BaselineRun):
             raise SpecError("algorithm", name, "is defined for one kernel, reward and cost for all steps only")
         pair = (spec.num_states, spec.num_actions)
         self.counts = no_counts(spec, per_step=False)
-        self._manner = manner
         self.box = Box(
             self.world.p[0] > 0, np.empty((*pair, pair[0])), np.empty((*pair, pair[0])), np.empty(pair), np.empty(pair)
         )
@@ -68,10 +66,7 @@ class OptimisticRun(BaselineRun):
             update_box(self.box, self.counts, self.world, manner, s, a)
         self.keep(self.counts)
         self.keep(self.box)
-
-    def advance(self, episodes: int) -> None:
-        span = self.next_span(episodes)
-        run(self.problem, self.world, self.counts, self.box, self._manner, self.ledger, self.seed, *span)
+        self.play = partial(run, self.problem, self.world, self.counts, self.box, manner, self.ledger, seed)
 
 
 class DopeRun(OptimisticRun):
@@ -133,8 +128,7 @@ def run(
     problem: Problem, world: World, counts: Counts, box: Box, manner: Manner, ledger: Ledger, seed: int, first: int, last: int
 ) -> None:
     horizon, (num_states, num_actions) = world.horizon, problem.available.shape
-    values, policy = np.empty((2, num_states)), np.empty((horizon, num_states, num_actions))
-    states, actions = np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64)
+    policy = np.empty((horizon, num_states, num_actions))
     for k in range(first, last + 1):
         feasible = False
         if k - 1 > manner.safe_until:
@@ -146,9 +140,6 @@ def run(
                 feasible = True
         if not feasible:
             policy[:] = manner.safe_policy
-        evaluate_randomised(world.p, world.next_states, world.signals, policy, values)
-        enter(ledger, problem, values, world.best_reward)
-        play_randomised(stream_of(seed, k, ENVIRONMENT), world, policy, states, actions)
-        record_path(counts, states, actions)
+        states, actions = play_randomised(problem, world, policy, counts, ledger, seed, k)
         for h in range(horizon):
             update_box(box, counts, world, manner, states[h], actions[h])

@@ -8,6 +8,7 @@ published figures. Told beyond the data: the number of episodes to come.
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -54,18 +55,15 @@ class OptPessLpRun(BaselineRun):
         super().__init__("optpess-lp", spec, transitions, seed)
         slack = float(spec.cost_budgets[0] - spec.satisfiable_costs[0])
         size = 1.0 + spec.num_states * spec.horizon
-        self._bonuses = Bonuses(
+        bonuses = Bonuses(
             log_term=math.log(16.0 * spec.num_states**2 * spec.num_actions * spec.horizon * episodes / DELTA),
             reward=size + 4.0 * spec.horizon * size / slack,
             cost=size,
         )
-        self._safe = safe_policy(spec, transitions)
-        self._counts = no_counts(spec, per_step=True)
-        self.keep(self._counts)
-
-    def advance(self, episodes: int) -> None:
-        span = self.next_span(episodes)
-        run_lp(self.problem, self.world, self._counts, self._safe, self._bonuses, self.ledger, self.seed, *span)
+        counts = no_counts(spec, per_step=True)
+        self.keep(counts)
+        safe = safe_policy(spec, transitions)
+        self.play = partial(run_lp, self.problem, self.world, counts, safe, bonuses, self.ledger, seed)
 
 
 @compiled
@@ -83,17 +81,13 @@ def run_lp(
     horizon, num_states, num_actions = safe.shape
     values, policy = np.empty((2, num_states)), np.empty(safe.shape)
     signals = np.empty((2, horizon, num_states, num_actions))
-    states, actions = np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64)
     for k in range(first, last + 1):
         add_bonuses(world, counts, bonuses, signals)
         evaluate_randomised(counts.mean, world.next_states, signals, safe, values)
         policy[:] = safe
         if dot(problem.initial, values[1]) < (problem.tau[0] + problem.c0[0]) / 2.0:
             solve_cmdp(counts.mean, world.next_states, signals, problem.available, problem.initial, problem.tau[0], policy)
-        evaluate_randomised(world.p, world.next_states, world.signals, policy, values)
-        enter(ledger, problem, values, world.best_reward)
-        play_randomised(stream_of(seed, k, ENVIRONMENT), world, policy, states, actions)
-        record_path(counts, states, actions)
+        play_randomised(problem, world, policy, counts, ledger, seed, k)
 
 
 class OptPessPrimalDualRun(BaselineRun):
@@ -108,16 +102,13 @@ class OptPessPrimalDualRun(BaselineRun):
         super().__init__("optpess-primaldual", spec, transitions, seed)
         if not isinstance(pessimism_coefficient, int | float) or not 0 <= pessimism_coefficient < math.inf:
             raise SpecError("pessimism_coefficient", pessimism_coefficient, "must be a number, not negative")
-        self._coefficient = float(pessimism_coefficient)
-        self._delta = DELTA / (16.0 * spec.num_states**2 * spec.num_actions * spec.horizon)
+        delta = DELTA / (16.0 * spec.num_states**2 * spec.num_actions * spec.horizon)
         size = 1.0 + spec.num_states * spec.horizon
-        self._bonuses = Bonuses(math.log(episodes / self._delta), reward=size, cost=-size)
-        self._counts = no_counts(spec, per_step=True)
-        self.keep(self._counts)
-
-    def advance(self, episodes: int) -> None:
-        known = (self.problem, self.world, self._counts, self._bonuses, self._coefficient, self._delta)
-        run_primal_dual(*known, self.dual, self.epsilon, self.ledger, self.seed, *self.next_span(episodes))
+        bonuses = Bonuses(math.log(episodes / delta), reward=size, cost=-size)
+        counts = no_counts(spec, per_step=True)
+        self.keep(counts)
+        known = (self.problem, self.world, counts, bonuses, float(pessimism_coefficient), delta)
+        self.play = partial(run_primal_dual, *known, self.dual, self.epsilon, self.ledger, seed)
 
 
 @compiled

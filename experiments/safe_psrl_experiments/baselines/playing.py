@@ -4,18 +4,19 @@ Also the safe baseline itself: the true optimum at budget c0 in every episode, w
 (Bura et al. 2022; Liu et al. 2021). It learns nothing.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.arrays import Floats, Words
+from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
 from safe_psrl.errors import SpecError
 from safe_psrl.methods.episode import Problem, problem_of
 from safe_psrl.planning.evaluation import evaluate_randomised
 from safe_psrl.planning.optimum import exact_optimum
-from safe_psrl.posterior.streams import uniform
+from safe_psrl.posterior.streams import ENVIRONMENT, stream_of, uniform
 from safe_psrl.problem.options import SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, World, empty_ledger, enter, pick, world_of
@@ -47,7 +48,9 @@ def record_path(counts: Counts, states: NDArray[np.int64], actions: NDArray[np.i
 
 
 class BaselineRun:
-    """A run of a compared system. Subclasses write `advance`, and set `dual` and `epsilon` if they have such things."""
+    """A run of a compared system. Subclasses set `play`, and write to `dual` and `epsilon` if they have them."""
+
+    play: Callable[[int, int], None]  # the episodes from the first to the last
 
     def __init__(self, name: str, spec: CmdpSpec, transitions: Floats, seed: int) -> None:
         if spec.num_constraints != 1 or spec.learns_signals:
@@ -60,7 +63,7 @@ class BaselineRun:
         self.world: World = world_of(spec, transitions)
         self.ledger: Ledger = empty_ledger(spec)
         self.dual, self.epsilon = np.zeros(1), np.zeros(1)
-        self._tables: dict[str, NDArray[Any]] = {"dual": self.dual, "epsilon": self.epsilon}
+        self.tables: dict[str, NDArray[Any]] = {"dual": self.dual, "epsilon": self.epsilon}
         self.keep(self.ledger)
 
     @property
@@ -71,19 +74,14 @@ class BaselineRun:
     def pessimism(self) -> Floats:
         return self.epsilon.copy()
 
-    @property
-    def tables(self) -> dict[str, NDArray[Any]]:
-        return self._tables
-
     def keep(self, tables: NamedTuple) -> None:
         """Register tables that an episode changes."""
-        self._tables |= tables._asdict()
+        self.tables |= tables._asdict()
 
-    def next_span(self, episodes: int) -> tuple[int, int]:
-        """First and last of the next episodes."""
+    def advance(self, episodes: int) -> None:
         first = self.episode + 1
         self.episode += episodes
-        return first, self.episode
+        self.play(first, self.episode)
 
 
 def safe_policy(spec: CmdpSpec, transitions: Floats) -> Floats:
@@ -93,9 +91,14 @@ def safe_policy(spec: CmdpSpec, transitions: Floats) -> Floats:
 
 @compiled
 def play_randomised(
-    stream: Words, world: World, probabilities: Floats, states: NDArray[np.int64], actions: NDArray[np.int64]
-) -> None:
-    """Play a randomised policy [H, S, A] on the true kernel; write the path."""
+    problem: Problem, world: World, probabilities: Floats, counts: Counts, ledger: Ledger, seed: int, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Play a randomised policy [H, S, A] on the true kernel in episode `k`, and record it. Returns states and actions."""
+    values = np.empty((2, problem.available.shape[0]))
+    evaluate_randomised(world.p, world.next_states, world.signals, probabilities, values)
+    enter(ledger, problem, values, world.best_reward)
+    states, actions = np.empty(world.horizon + 1, np.int64), np.empty(world.horizon, np.int64)
+    stream = stream_of(seed, k, ENVIRONMENT)
     states[0] = pick(world.cumulative_initial, uniform(stream))
     for h in range(actions.size):
         s = states[h]
@@ -109,17 +112,18 @@ def play_randomised(
         actions[h] = last
         step_p = h if world.p.shape[0] > 1 else 0
         states[h + 1] = pick(world.cumulative_p[step_p, s, last], uniform(stream))
+    record_path(counts, states, actions)
+    return states, actions
 
 
 class SafeBaselineRun(BaselineRun):
     def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int, _episodes: int = 0) -> None:
         super().__init__("safe-baseline", spec, transitions, seed)
-        self._values = np.empty((2, spec.num_states))
-        evaluate_randomised(
-            self.world.p, self.world.next_states, self.world.signals, safe_policy(spec, transitions), self._values
-        )
+        world, values = self.world, np.empty((2, spec.num_states))
+        evaluate_randomised(world.p, world.next_states, world.signals, safe_policy(spec, transitions), values)
 
-    def advance(self, episodes: int) -> None:
-        first, last = self.next_span(episodes)
-        for _ in range(first, last + 1):
-            enter(self.ledger, self.problem, self._values, self.world.best_reward)
+        def play(first: int, last: int) -> None:
+            for _ in range(first, last + 1):
+                enter(self.ledger, self.problem, values, world.best_reward)
+
+        self.play = play

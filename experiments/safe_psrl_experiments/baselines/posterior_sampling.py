@@ -10,19 +10,21 @@ sample per episode, and drops the constraint where the sample cannot satisfy it.
 Told beyond the data: nothing.
 """
 
+from functools import partial
+
 import numpy as np
 
 from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
 from safe_psrl.methods.episode import Draft, Problem, empty_draft
 from safe_psrl.planning.backward_induction import plan_policy
-from safe_psrl.planning.evaluation import evaluate_policy, evaluate_randomised
+from safe_psrl.planning.evaluation import evaluate_policy
 from safe_psrl.planning.optimum import solve_cmdp
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import ENVIRONMENT, POSTERIOR, stream_of
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, Memory, World, enter, fresh_memory, play_episode
-from safe_psrl_experiments.baselines.playing import BaselineRun, Counts, no_counts, play_randomised, record_path
+from safe_psrl_experiments.baselines.playing import BaselineRun, Counts, no_counts, play_randomised
 
 UNCONSTRAINED = np.inf
 
@@ -30,13 +32,9 @@ UNCONSTRAINED = np.inf
 class PsrlRun(BaselineRun):
     def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int, _episodes: int = 0) -> None:
         super().__init__("psrl", spec, transitions, seed)
-        self._memory = fresh_memory(spec)
-        self._draft = empty_draft(spec, randomised=False)
-        self._tables |= {"counts": self._memory.counts}
-
-    def advance(self, episodes: int) -> None:
-        span = self.next_span(episodes)
-        run_psrl(self.problem, self.world, self._memory, self.ledger, self._draft, self.seed, *span)
+        memory, draft = fresh_memory(spec), empty_draft(spec, randomised=False)
+        self.tables["counts"] = memory.counts
+        self.play = partial(run_psrl, self.problem, self.world, memory, self.ledger, draft, seed)
 
 
 @compiled
@@ -56,13 +54,10 @@ def run_psrl(
 class CmdpPsrlRun(BaselineRun):
     def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int, _episodes: int = 0) -> None:
         super().__init__("cmdp-psrl", spec, transitions, seed)
-        self._counts = no_counts(spec, per_step=not spec.stationary)
-        self.keep(self._counts)
-        self._prior = (spec.dirichlet_prior > 0).astype(np.float64)
-
-    def advance(self, episodes: int) -> None:
-        span = self.next_span(episodes)
-        run_cmdp_psrl(self.problem, self.world, self._prior, self._counts, self.ledger, self.seed, *span)
+        counts = no_counts(spec, per_step=not spec.stationary)
+        self.keep(counts)
+        prior = (spec.dirichlet_prior > 0).astype(np.float64)
+        self.play = partial(run_cmdp_psrl, self.problem, self.world, prior, counts, self.ledger, seed)
 
 
 @compiled
@@ -70,9 +65,7 @@ def run_cmdp_psrl(
     problem: Problem, world: World, prior: Floats, counts: Counts, ledger: Ledger, seed: int, first: int, last: int
 ) -> None:
     horizon, (num_states, num_actions) = world.horizon, problem.available.shape
-    p, values = np.empty(prior.shape), np.empty((2, num_states))
-    policy = np.empty((horizon, num_states, num_actions))
-    states, actions = np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64)
+    p, policy = np.empty(prior.shape), np.empty((horizon, num_states, num_actions))
     for k in range(first, last + 1):
         draw_kernel(stream_of(seed, k, POSTERIOR), prior, counts.transitions, p)
         feasible, _ = solve_cmdp(
@@ -80,7 +73,4 @@ def run_cmdp_psrl(
         )
         if not feasible:
             solve_cmdp(p, world.next_states, world.signals, problem.available, problem.initial, UNCONSTRAINED, policy)
-        evaluate_randomised(world.p, world.next_states, world.signals, policy, values)
-        enter(ledger, problem, values, world.best_reward)
-        play_randomised(stream_of(seed, k, ENVIRONMENT), world, policy, states, actions)
-        record_path(counts, states, actions)
+        play_randomised(problem, world, policy, counts, ledger, seed, k)

@@ -1,4 +1,4 @@
-"""Timing several things in turn, so that a noisy machine is noisy for all of them."""
+"""Measurements in turn, so that noise of the machine affects all of them alike; their results, and tables of results."""
 
 import datetime as dt
 import os
@@ -117,3 +117,31 @@ def _processor() -> str:
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+HEAD = "| what | measured | spread | limit | ratio | bar |\n|---|---:|---:|---|---:|---|\n"
+
+
+def fill_page(page: str, name: str, document: dict[str, Any]) -> str:
+    """The Markdown `page` with a table between `<!-- bench NAME begin -->` and `<!-- bench NAME end -->`.
+
+    Raises ValueError if the page has no place for it.
+    """
+    begin, end = f"<!-- bench {name} begin -->", f"<!-- bench {name} end -->"
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"has no lines {begin} and {end}")
+    rows = ""
+    for result in document["results"]:
+        verdict = "" if result["bar"] is None else f"{result['bar']}: {'met' if result['ok'] else '**missed**'}"
+        rows += f"| {' | '.join([*cells(result), verdict])} |\n"
+    return f"{before}{begin}\n{document['machine']}.\n\n{HEAD}{rows}{end}{after}"
+
+
+def cells(result: dict[str, Any]) -> list[str]:
+    """A result as text: name, value, spread, limit and ratio."""
+    times = result["times"]
+    spread = f"{min(times):,.1f} to {max(times):,.1f}" if times else ""
+    limit = f"{result['limit']:,.1f} {result['unit']}: {result['limit_name']}"
+    return [result["name"], f"{result['value']:,.1f} {result['unit']}", spread, limit, f"{result['ratio']:.2f}"]

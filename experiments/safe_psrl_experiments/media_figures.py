@@ -1,4 +1,4 @@
-"""The LTE cell as a figure: stalls and cost against the budget, the constraint regret, buffers, and the observed kernel."""
+"""The figures of `safe-psrl simulate lte-cell` and `base-stations`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,17 +6,22 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from safe_psrl_experiments.figures import moving_mean, save_figure
-from safe_psrl_testbed.media import MediaHistory
+from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation
+from safe_psrl_testbed.base_stations.world import CLASSES, BaseStations
+from safe_psrl_testbed.lte.simulation import LteSimulation
+from safe_psrl_testbed.media import FAST, LEARNED, MediaHistory
 
-WINDOW: Final = 40  # episodes of a moving mean
+LTE_WINDOW: Final = 40  # episodes of a moving mean
+STATIONS_WINDOW: Final = 5
 SHOWN_EPOCHS: Final = 60  # of the buffers' traces, at the end of the run
-LEARNED: Final = "learned"
+CLASS_COLOURS: Final = ("#009E73", "#0072B2", "#E69F00")
 LOOKS: Final[dict[str, tuple[str, Any]]] = {
-    "learned": ("#0072B2", "-"),
+    LEARNED: ("#0072B2", "-"),
     "always-slow": ("#999999", ":"),
     "always-fast": ("#D55E00", "--"),
     "fast-below-half": ("#CC79A7", "-."),
@@ -24,11 +29,22 @@ LOOKS: Final[dict[str, tuple[str, Any]]] = {
 }
 
 
-def draw_lte_cell(path: Path, histories: Mapping[str, MediaHistory], summary: dict[str, Any]) -> Path:
-    figure = Figure(figsize=(12, 10), layout="constrained")
+def draw_media(path: Path, simulation: LteSimulation | BaseStationsSimulation, summary: dict[str, Any]) -> Path:
+    """Stalls and cost against the budget, constraint regrets, and what is particular to the simulation."""
+    figure = Figure(figsize=(12, 10 if isinstance(simulation, LteSimulation) else 9), layout="constrained")
+    played = {name: history for name, history in simulation.histories.items() if history.episodes}
+    if isinstance(simulation, LteSimulation):
+        caption = _draw_lte_cell(figure, played, summary)
+    else:
+        caption = _draw_base_stations(figure, simulation, played, summary)
+    figure.supxlabel(caption, fontsize=8.5, color="#444444")
+    return save_figure(path, figure, caption)
+
+
+def _draw_lte_cell(figure: Figure, played: Mapping[str, MediaHistory], summary: dict[str, Any]) -> str:
+    """Draw the panels and the legend; returns the caption."""
     axes = figure.subplots(3, 2)
-    played = {name: history for name, history in histories.items() if history.episodes}
-    stalls_and_costs(axes[0, 0], axes[0, 1], played, summary["cost_budget"], WINDOW)
+    _stalls_and_costs(axes[0, 0], axes[0, 1], played, summary["cost_budget"], LTE_WINDOW)
     _regret(axes[1, 0], played[LEARNED].constraint_regret, summary)
     _kernel(axes[1, 1], summary["kernel"])
     _buffers(axes[2, 0], played, LEARNED)
@@ -37,16 +53,39 @@ def draw_lte_cell(path: Path, histories: Mapping[str, MediaHistory], summary: di
     figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=6, fontsize=9)
     for axis in axes.flat:
         axis.grid(alpha=0.3)
-    caption = (
+    return (
         f"LTE cell in ns-3: {summary['ues']} UEs, {len(summary['agents'])} agent(s), method {summary['method']}, "
         f"seed {summary['seed']}, {summary['episodes']:,} episodes of 10 epochs of {summary['epoch_ms']} ms. "
-        f"Stalls and cost: mean over UEs and {WINDOW} episodes."
+        f"Stalls and cost: mean over UEs and {LTE_WINDOW} episodes."
     )
-    figure.supxlabel(caption, fontsize=8.5, color="#444444")
-    return save_figure(path, figure, caption)
 
 
-def stalls_and_costs(stalls: Axes, costs: Axes, played: Mapping[str, MediaHistory], budget: float, window: int) -> None:
+def _draw_base_stations(
+    figure: Figure, simulation: BaseStationsSimulation, played: Mapping[str, MediaHistory], summary: dict[str, Any]
+) -> str:
+    """Draw the panels and the legend; returns the caption."""
+    axes = figure.subplots(2, 2)
+    _map(axes[0, 0], simulation.world)
+    _stalls_and_costs(axes[0, 1], axes[1, 0], played, summary["cost_budget"], STATIONS_WINDOW)
+    regret = simulation.agents_constraint_regret()
+    axes[1, 1].plot(np.arange(1, len(regret) + 1), regret, color="#0072B2", alpha=0.5, linewidth=1)
+    axes[1, 1].axhline(0, color="black", linewidth=0.8)
+    axes[1, 1].set(
+        title=f"Constraint regret of each of {summary['agents']} agents",
+        xlabel="episode",
+        ylabel="cost above the budget, summed",
+    )
+    for axis in axes.flat[1:]:
+        axis.grid(alpha=0.3)
+    figure.legend(*axes[1, 0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=9)
+    return (
+        f"{summary['cells']} cells, {summary['devices']} devices, an agent a {summary['agents_per']}, "
+        f"method {summary['method']}, seed {summary['seed']}, {summary['episodes']:,} episodes a device. "
+        f"Curves: mean over {STATIONS_WINDOW} episodes."
+    )
+
+
+def _stalls_and_costs(stalls: Axes, costs: Axes, played: Mapping[str, MediaHistory], budget: float, window: int) -> None:
     """Both panels, with a curve for each policy: means over UEs and the last `window` episodes."""
     for name, history in played.items():
         colour, style = LOOKS[name]
@@ -106,7 +145,7 @@ def _buffers(axis: Axes, played: Mapping[str, MediaHistory], name: str) -> None:
         axis.set_visible(False)
         return
     states = played[name].states[:, :-1, 0].reshape(-1)[-SHOWN_EPOCHS:]
-    fast = (played[name].actions[:, :, 0].reshape(-1) == 0)[-SHOWN_EPOCHS:]
+    fast = (played[name].actions[:, :, 0].reshape(-1) == FAST)[-SHOWN_EPOCHS:]
     epochs = np.arange(len(states))
     colour, _ = LOOKS[name]
     axis.fill_between(epochs, 0, states, step="post", color=colour, alpha=0.25, linewidth=0)
@@ -118,3 +157,16 @@ def _buffers(axis: Axes, played: Mapping[str, MediaHistory], name: str) -> None:
     stop = max(5, int(states.max(initial=0)) + 1)
     axis.set(title=f"Buffer of UE 1, last episodes: {name}", xlabel="epoch", ylabel="media units", ylim=(-1.2, stop))
     axis.legend(loc="upper right", ncols=3, fontsize=8)
+
+
+def _map(axis: Axes, world: BaseStations) -> None:
+    """Where the devices are at the end, and which cell serves them."""
+    links = np.stack([world.positions, world.stations[world.cells]], axis=1)
+    axis.add_collection(LineCollection(list(links), colors="#BBBBBB", linewidths=0.5, zorder=1))
+    for i, (name, colour) in enumerate(zip(CLASSES, CLASS_COLOURS, strict=True)):
+        mine = world.positions[world.classes == i]
+        axis.plot(mine[:, 0], mine[:, 1], "o", color=colour, markersize=3, label=name)
+    axis.plot(world.stations[:, 0], world.stations[:, 1], "^", color="black", markersize=8, label="base station")
+    axis.set(title="Devices and the cells that serve them, at the end", xlabel="metres", ylabel="metres")
+    axis.set_aspect("equal")
+    axis.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
