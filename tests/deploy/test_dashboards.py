@@ -42,7 +42,6 @@ def test_the_files_are_what_the_code_builds(tmp_path: Path) -> None:
 
 @each_dashboard
 def test_a_dashboard_is_well_formed(path: Path) -> None:
-    """Numbers, places, descriptions, units, data sources."""
     assert problems(load(path)) == []
 
 

@@ -1,13 +1,13 @@
 """What is stored but could not be applied, for want of memory say, is read again: never half of it served."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from safe_psrl.learner import Transition
-from safe_psrl_proto.v1 import control_pb2, model_pb2
+from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_server.errors import UnavailableError
+from tests.safe_psrl_server.specs import make_spec, transition
 
 
 class Failing(list[Transition]):
@@ -17,13 +17,9 @@ class Failing(list[Transition]):
         raise MemoryError
 
 
-async def test_a_transition_that_could_not_be_applied_is_read_again(
-    bench: Any,
-    make_spec: Callable[..., model_pb2.AgentSpec],
-    transition: Callable[..., control_pb2.Transition],
-) -> None:
+async def test_a_transition_that_could_not_be_applied_is_read_again(bench: Any) -> None:
     await bench.commands.create("agent", make_spec())
-    started = await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="agent", state=0))
+    started = await bench.start("agent")
 
     def report(step: int) -> Any:
         request = control_pb2.ReportTransitionRequest(

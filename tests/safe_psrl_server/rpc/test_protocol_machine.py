@@ -15,10 +15,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from safe_psrl import CmdpSpec, SafePsrl, Transition, act, settle
-from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
+from safe_psrl import SafePsrl, Transition, act, settle
+from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, ServiceError, StepGapError
 from safe_psrl_server.store.sqlite.store import SqliteStore
+from tests.safe_psrl_server.bench import Bench
+from tests.safe_psrl_server.specs import make_problem, make_spec
 
 HORIZON = 3
 ACTIONS = st.sampled_from([0, 1])  # available everywhere
@@ -44,10 +46,6 @@ class Move(NamedTuple):
 class ProtocolMachine(RuleBasedStateMachine):
     """The real host on a real directory, and beside it dictionaries and a pure learner."""
 
-    make_bench: Callable[..., Any]
-    make_spec: Callable[..., model_pb2.AgentSpec]
-    make_problem: Callable[..., CmdpSpec]
-
     @initialize(learned=st.booleans(), every_events=st.sampled_from([1, 7, 1000]))
     def begin(self, learned: bool, every_events: int) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="machine-"))
@@ -55,8 +53,8 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.every_events = every_events
         self.runner = asyncio.Runner()
         self.run(self.open)
-        self.run(lambda: self.bench.commands.create("a", type(self).make_spec(learned=learned)))
-        self.learner = SafePsrl(type(self).make_problem(learned=learned))
+        self.run(lambda: self.bench.commands.create("a", make_spec(learned=learned)))
+        self.learner = SafePsrl(make_problem(learned=learned))
         self.state = self.learner.initial_state()
         self.plan: Any = None
         self.counts: Counter[tuple[int, int, int]] = Counter()
@@ -80,7 +78,7 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     async def open(self) -> None:
         store = SqliteStore(self.directory / str(self.place))
-        self.bench = await type(self).make_bench(store, every_events=self.every_events).open()
+        self.bench = await Bench(store, every_events=self.every_events).open()
 
     def start_call(self, **fields: Any) -> Any:
         request = control_pb2.StartEpisodeRequest(agent="a", state=0, **fields)
@@ -319,21 +317,7 @@ class ProtocolMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("examples", [30, pytest.param(200, marks=pytest.mark.slow)])
-def test_any_order_of_calls(
-    examples: int,
-    make_bench: Callable[..., Any],
-    make_spec: Callable[..., model_pb2.AgentSpec],
-    make_problem: Callable[..., CmdpSpec],
-) -> None:
+def test_any_order_of_calls(examples: int) -> None:
     """Duplicates, gaps, conflicts, races, restarts and crashes, forty at a time."""
-
-    class Machine(ProtocolMachine):
-        pass
-
-    Machine.make_bench, Machine.make_spec, Machine.make_problem = (
-        staticmethod(make_bench),
-        staticmethod(make_spec),
-        staticmethod(make_problem),
-    )
     bounds = settings(max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
-    run_state_machine_as_test(Machine, settings=bounds)
+    run_state_machine_as_test(ProtocolMachine, settings=bounds)

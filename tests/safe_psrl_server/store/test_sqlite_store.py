@@ -53,7 +53,6 @@ async def refused(directory: Path) -> str:
 
 
 async def test_a_stream_outlives_the_store(tmp_path: Path, data: SqliteStore) -> None:
-    """Closed and opened again: the same events, and appending continues."""
     await append(data, "a", 0, [b"1", b"2"])
     await data.close()
     assert await reopened(tmp_path, "a") == StoredStream(None, [b"1", b"2"], 2)
@@ -123,7 +122,6 @@ async def test_a_directory_that_was_moved_or_deleted_stops_the_store(tmp_path: P
 async def test_a_store_that_is_closed_amid_commits_keeps_all_of_them(
     tmp_path: Path, data: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closing waits for the writer thread."""
     began, may_end, work = threading.Event(), threading.Event(), streams.append
 
     def slow(db: sqlite3.Connection, appends: list[Append]) -> set[str]:
@@ -159,7 +157,6 @@ async def test_a_stalled_commit_does_not_stall_reads(data: SqliteStore, monkeypa
 
 
 async def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
-    """A file of no bytes is a new database."""
     (tmp_path / DATABASE_FILE).touch()
     assert await reopened(tmp_path, "a") == StoredStream(None, [], 0)
     assert execute(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
@@ -167,7 +164,6 @@ async def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
 
 
 async def test_a_newer_schema_is_refused(tmp_path: Path, data: SqliteStore) -> None:
-    """A database of a later release is left alone."""
     await append(data, "a", 0, [b"x"])
     await data.close()
     newer = SCHEMA_VERSION + 1
@@ -185,13 +181,11 @@ async def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
-    """It says damaged, and what to do."""
     (tmp_path / DATABASE_FILE).write_bytes(b"no database at all" * 100)
     assert "is damaged (file is not a database): restore it from a backup" in await refused(tmp_path)
 
 
 async def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """A file stands where the directory should be."""
     (tmp_path / "file").touch()
     assert "cannot be opened for writing" in await refused(tmp_path / "file")
 
@@ -230,7 +224,6 @@ async def test_the_first_snapshot_drops_no_event(tmp_path: Path, data: SqliteSto
     "damage", ["payload = x'00'", "digest = x'00'", "link = x'00'", "payload = 7", "version = -3", "version = 'x'"]
 )
 async def test_a_damaged_newest_snapshot_is_made_good(tmp_path: Path, data: SqliteStore, damage: str) -> None:
-    """The older one and the events after it give the same stream."""
     await append(data, "a", 0, [b"1", b"2", b"3"])
     await data.save_snapshot("a", 1, b"one")
     await data.save_snapshot("a", 3, b"three")
