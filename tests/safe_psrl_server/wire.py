@@ -1,9 +1,10 @@
 """A client with nothing but the generated stubs, and how its calls are refused."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import grpc
 import pytest
@@ -15,7 +16,20 @@ from safe_psrl_server.embedded import EmbeddedServer
 from tests.safe_psrl_server.specs import make_spec
 
 Code = grpc.StatusCode
+T = TypeVar("T")
 names = count()
+
+
+def eventually(call: Callable[[], T], seconds: float = 20.0) -> T:
+    """The reply of `call`, which is repeated while it is refused."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return call()
+        except grpc.RpcError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(0.05)
 
 
 class Refusal(NamedTuple):
@@ -47,14 +61,32 @@ def refusal(call: Callable[[], object], code: Code | None = None, reason: str = 
     return found
 
 
+class _Bearer(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
+):  # type: ignore[misc]  # untyped there
+    """Sends a token with every call."""
+
+    def __init__(self, token: str) -> None:
+        self._metadata = (("authorization", f"Bearer {token}"),)
+
+    def intercept_unary_unary(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
+        return continuation(details._replace(metadata=self._metadata), request)
+
+    intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = intercept_unary_unary
+
+
 class Wire:
     """A context manager; `control` and `admin` are the stubs."""
 
-    def __init__(self, target: str, metrics_port: int | None = None) -> None:
+    def __init__(self, target: str, metrics_port: int | None = None, token: str = "") -> None:
         self.metrics_port = metrics_port
         self.channel = grpc.insecure_channel(target)
-        self.control = control_pb2_grpc.ControlServiceStub(self.channel)
-        self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
+        channel = grpc.intercept_channel(self.channel, *([_Bearer(token)] if token else []))
+        self.control = control_pb2_grpc.ControlServiceStub(channel)
+        self.admin = admin_pb2_grpc.AdminServiceStub(channel)
 
     def __enter__(self) -> Self:
         return self

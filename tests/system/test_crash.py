@@ -20,13 +20,12 @@ from tests.system.players import (
     streaming_buffer,
     uninterrupted,
 )
-from tests.system.server_process import ServerProcess
+from tests.system.server_process import NewServer, ServerProcess
 
 pytestmark = pytest.mark.slow
 
 KILLS = 8
 SNAPSHOTS = "[snapshots]\nevery_events = 50\n"  # few, so that streams are shortened between crashes too
-NewServer = Callable[..., ServerProcess]
 
 
 class Progress:
@@ -99,10 +98,9 @@ def play_under_fire(server: ServerProcess, plays: Sequence[Callable[[], None]], 
     progress.raise_failure()
 
 
-def test_an_agent_whose_policies_are_stored_apart_goes_on_too(new_server: NewServer) -> None:
+def test_an_agent_whose_policies_are_stored_apart_goes_on_too(started_server: NewServer) -> None:
     """The open episode's policy is read again after each kill; in the end there are those of the last two episodes."""
-    server, progress = new_server(settings=SNAPSHOTS), Progress()
-    server.start()
+    server, progress = started_server(settings=SNAPSHOTS), Progress()
     player = Player(server, "large", large_policy, 13, progress.acknowledged)
     player.create()
     play_under_fire(server, [player.play_episode], progress, kills=3)
@@ -117,9 +115,8 @@ def test_an_agent_whose_policies_are_stored_apart_goes_on_too(new_server: NewSer
     check_player(player)
 
 
-def test_the_client_library_goes_on_in_each_of_its_modes(new_server: NewServer) -> None:
-    server, progress = new_server(settings=SNAPSHOTS), Progress()
-    server.start()
+def test_the_client_library_goes_on_in_each_of_its_modes(started_server: NewServer) -> None:
+    server, progress = started_server(settings=SNAPSHOTS), Progress()
     agents: dict[str, LedgerAgent] = {}
     episodes: dict[str, list[float]] = {}
     with Client(server.target, patience=300) as client, ExitStack() as open_agents:

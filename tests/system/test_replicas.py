@@ -19,7 +19,7 @@ from safe_psrl_proto.v1 import control_pb2
 from tests.system.front import Front
 from tests.system.players import Player, TwoCallPlayer, check_player, learned_signals, streaming_buffer
 from tests.system.postgres_process import PostgresProcess
-from tests.system.server_process import ServerProcess, show, wait_until
+from tests.system.server_process import NewServer, ServerProcess, show, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -29,7 +29,6 @@ POLICIES = ["RING_HASH", "ROUND_ROBIN"] if "SAFE_PSRL_FAULT_ROUNDS" in os.enviro
 REPLICAS = 3
 STOPPED_SECONDS = 14.0  # longer than the time of a statement, of an idle transaction, of a connect and of a health check
 SETTINGS = "refresh_seconds = 1.0\n[snapshots]\nevery_events = 50\n"
-NewServer = Callable[..., ServerProcess]
 NewService = Callable[..., "Service"]
 
 

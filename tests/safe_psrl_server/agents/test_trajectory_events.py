@@ -122,7 +122,7 @@ async def test_an_episode_that_is_reported_at_once_is_three_events(bench: Any) -
     """Its beginning, its trajectory and its end, however long it is; the version counts events, not transitions."""
     await bench.begin(horizon=50)
     path = [transition(0, 1, 0)] * 50
-    await bench.commands.report_episode(control_pb2.ReportEpisodeRequest(agent="a", episode=1, transitions=path))
+    await bench.report_episode(1, *path)
     stored = [events_pb2.Event.FromString(event) for event in (await bench.store.load("a")).events]
     kinds = ["agent_created", "episode_started", "transitions_observed", "episode_ended"]
     assert [event.WhichOneof("kind") for event in stored] == kinds
@@ -163,22 +163,18 @@ def test_trajectories_outlive_a_restart_and_a_crash(tmp_path: Path, learned: boo
 
 async def test_a_trajectory_that_lost_the_race_is_decided_on_anew(new_bench: NewBench) -> None:
     """Two servers on one store. The loser's plan of the next episode was made again from what the other one wrote."""
-    store = MemoryStore()
-    one, two = await new_bench(store), await new_bench(store)
-    alone = await new_bench()
+    one, alone = await new_bench(), await new_bench()
+    two = await new_bench(one.store)
     path = [transition(0, 1, 2), transition(2, 0, 3), transition(3, 2, 1)]
     request = control_pb2.ReportEpisodeRequest(agent="a", episode=2, transitions=path)
     request.next.SetInParent()
     for first, second in ((one, two), (alone, alone)):
         await first.create(max_open_episodes=2)
-        for _ in range(2):
-            await first.start()
+        await first.start()
+        await first.start()
         await second.create(max_open_episodes=2)
-        await first.commands.report_episode(control_pb2.ReportEpisodeRequest(agent="a", episode=1, transitions=path))
+        await first.report_episode(1, *path)
         assert (await second.commands.report_episode(request)).next.episode == 3
-    verified = await two.agents.verify("a")
-    assert verified.equal
+    assert await two.is_verified()
     assert two.record("a").digest() == alone.record("a").digest()
     assert two.record("a").state.transition_counts.sum() == 6
-    for bench in (one, two, alone):
-        await bench.close()

@@ -1,6 +1,8 @@
 """A server that wants to know who calls, tokens of several kinds for it, and an authority that signs certificates."""
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,3 +97,23 @@ def make_authority(tmp_path: Path) -> Callable[[str], Authority]:
         return Authority(directory, name)
 
     return make
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`safe-psrl`, with nothing of ours in its environment but what is given."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SAFE_PSRL_")}
+
+    def run(*arguments: str | Path, **variables: str | Path) -> subprocess.CompletedProcess[str]:
+        environment = clean | {name: str(value) for name, value in variables.items()}
+        return subprocess.run(
+            [Path(sys.executable).parent / "safe-psrl", *map(str, arguments)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return run
