@@ -16,6 +16,7 @@ from tests.system.players import (
     Player,
     check_ledger,
     check_player,
+    in_threads,
     large_policy,
     streaming_buffer,
     uninterrupted,
@@ -41,6 +42,9 @@ class Progress:
         with self._changed:
             self.calls += 1
             self._changed.notify_all()
+
+    def stop(self) -> None:
+        self.stopping = True
 
     def keep(self, play_one: Callable[[], None]) -> None:
         """A player's thread: episode after episode, until there have been enough."""
@@ -85,16 +89,8 @@ def kill_again_and_again(server: ServerProcess, progress: Progress, kills: int) 
 
 def play_under_fire(server: ServerProcess, plays: Sequence[Callable[[], None]], progress: Progress, kills: int = KILLS) -> None:
     """Let all play while the server is killed so often. Returns when each has finished an episode after the last kill."""
-    threads = [threading.Thread(target=progress.keep, args=(play_one,), daemon=True) for play_one in plays]
-    for thread in threads:
-        thread.start()
-    try:
+    with in_threads(progress.keep, plays, progress.stop):
         kill_again_and_again(server, progress, kills)
-    finally:
-        progress.stopping = True
-    for thread in threads:
-        thread.join(300)
-        assert not thread.is_alive()
     progress.raise_failure()
 
 

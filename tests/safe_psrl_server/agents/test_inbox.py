@@ -1,4 +1,4 @@
-"""The inbox: order, batches, holding an agent."""
+"""The inbox: what calls cannot show of order, batches and holding an agent."""
 
 import asyncio
 from typing import Any
@@ -12,26 +12,6 @@ def call(agent: str) -> Call[None]:
     return Call(agent, lambda _record: Decision([], None), False, asyncio.get_running_loop().create_future())
 
 
-async def test_a_batch_has_one_call_of_each_agent_in_order_of_arrival() -> None:
-    inbox, calls = Inbox(), [call("a"), call("b"), call("a")]
-    for one in calls:
-        inbox.put(one)
-    assert await inbox.take() == calls[:2]
-    inbox.release("a")
-    inbox.release("b")
-    assert await inbox.take() == calls[2:]
-
-
-async def test_a_held_agent_does_not_hold_up_the_others() -> None:
-    inbox, held, other = Inbox(), call("a"), call("b")
-    await inbox.hold("a")
-    inbox.put(held)
-    inbox.put(other)
-    assert await inbox.take() == [other]
-    inbox.release("a")
-    assert await inbox.take() == [held]
-
-
 async def test_a_call_that_is_put_back_is_the_agents_next() -> None:
     inbox, first, second = Inbox(), call("a"), call("a")
     inbox.put(first)
@@ -40,22 +20,6 @@ async def test_a_call_that_is_put_back_is_the_agents_next() -> None:
     inbox.put_back(first)
     inbox.release("a")
     assert await inbox.take() == [first]
-
-
-async def test_whoever_waits_to_hold_an_agent_goes_before_its_calls() -> None:
-    """Or an agent that is called without pause would never get a snapshot."""
-    inbox = Inbox()
-    for _ in range(3):
-        inbox.put(call("a"))
-    await inbox.take()
-    holding = asyncio.create_task(inbox.hold("a"))
-    await asyncio.sleep(0)
-    taking = asyncio.create_task(inbox.take())
-    inbox.release("a")
-    await holding
-    assert not taking.done()
-    inbox.release("a")
-    assert len(await taking) == 1
 
 
 @pytest.mark.parametrize("granted", [False, True])

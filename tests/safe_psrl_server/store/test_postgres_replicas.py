@@ -12,13 +12,13 @@ import pytest
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.status import record_status
-from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.errors import NotFoundError, ServiceError, UnavailableError
 from safe_psrl_server.rpc.control import ControlService
 from safe_psrl_server.store.postgres import commit
 from tests.safe_psrl_server.bench import Bench, NewBench
+from tests.safe_psrl_server.rpc.streams import batch, episode_of
 from tests.safe_psrl_server.specs import make_spec, transition
-from tests.safe_psrl_server.wire import Wire
+from tests.safe_psrl_server.wire import serving
 
 Pair = tuple[Bench, Bench]
 Operation = Callable[[Bench], Awaitable[object]]
@@ -29,23 +29,12 @@ async def pair(database: str, new_bench: NewBench) -> Pair:
     return await new_bench(database, every_events=20), await new_bench(database, every_events=20)
 
 
-# --- calls, and what of their result is compared
-
-
 def starting(agent: str, state: int, **fields: Any) -> Operation:
     return lambda bench: bench.started(agent, state=state, **fields)
 
 
 def stepping(agent: str, moved: control_pb2.Transition, **fields: Any) -> Operation:
     return lambda bench: bench.stepped(moved, agent, **fields)
-
-
-def acting(agent: str, state: int) -> Operation:
-    return lambda bench: bench.act(state, agent)
-
-
-def deleting(agent: str) -> Operation:
-    return lambda bench: bench.commands.delete(agent)
 
 
 def compared(call: Callable[[Bench], Awaitable[Any]], result: Callable[[Any], object]) -> Operation:
@@ -68,12 +57,13 @@ def creating(agent: str) -> Operation:
     return compared(lambda bench: bench.commands.create(agent, make_spec(fallback=True)), itemgetter(1))
 
 
-def pausing(agent: str) -> Operation:
-    return compared(lambda bench: bench.commands.pause(agent, "why"), attrgetter("paused"))
-
-
-def resuming(agent: str) -> Operation:
-    return compared(lambda bench: bench.commands.resume(agent), attrgetter("paused"))
+KINDS: list[tuple[Callable[[str], Operation], int]] = [  # calls that need no state, and how often they are chosen
+    (creating, 6),
+    (lambda agent: compared(lambda bench: bench.commands.pause(agent, "why"), attrgetter("paused")), 4),
+    (lambda agent: compared(lambda bench: bench.commands.resume(agent), attrgetter("paused")), 8),
+    (looking, 12),
+    (lambda agent: lambda bench: bench.commands.delete(agent), 2),
+]
 
 
 async def outcome(bench: Bench, operation: Operation) -> object:
@@ -93,11 +83,13 @@ class Schedule:
 
     def next(self) -> Operation:
         agent, chosen = self._chosen.choice(["a", "b"]), self._chosen
-        kind = chosen.choices(
-            [self._step, self._start, self._act, creating, pausing, resuming, looking, deleting],
-            [40, 14, 14, 6, 4, 8, 12, 2],
-        )[0]
+        kinds = [(self._step, 40), (self._start, 14), (self._act, 14), *KINDS]
+        (kind,) = chosen.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])
         return kind(agent)
+
+    def _act(self, agent: str) -> Operation:
+        state = self._states[agent]
+        return lambda bench: bench.act(state, agent)
 
     def _start(self, agent: str) -> Operation:
         self._states[agent] = state = self._chosen.choice([0, 1])
@@ -111,9 +103,6 @@ class Schedule:
         if chosen.random() < 0.9:
             self._states[agent] = next_state
         return stepping(agent, transition(state, 1, next_state), **named)
-
-    def _act(self, agent: str) -> Operation:
-        return acting(agent, self._states[agent])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -163,10 +152,9 @@ async def test_an_agent_that_was_created_elsewhere_is_found(pair: Pair) -> None:
     assert started.episode == 1
     assert (await here.act()).episode == 1
     await there.commands.delete("a")
-    with pytest.raises(NotFoundError):
-        await here.agents.record("a")
-    with pytest.raises(NotFoundError):
-        await here.commands.pause("a", "")
+    for call in (here.agents.record("a"), here.commands.pause("a", "")):
+        with pytest.raises(NotFoundError):
+            await call
     await here.create(horizon=2)
     assert (await there.agents.record("a")).definition.spec.horizon == 2
 
@@ -177,17 +165,11 @@ async def test_calls_of_a_stream_keep_their_order_at_a_replica_that_has_to_look_
     """Whole episodes in one batch, of agents that it has never heard of: those that came first are decided first."""
     one, two = pair
     names = [f"agent-{i}" for i in range(20)]
-    for name in names:
-        await one.create(name)
-    calls = []
-    for name in names:
-        calls.append(control_pb2.StepStreamRequest(start_episode=control_pb2.StartEpisodeRequest(agent=name)))
-        for step in range(3):
-            request = control_pb2.StepRequest(agent=name, episode=1, step=step, transition=transition(0, 1, 0))
-            calls.append(control_pb2.StepStreamRequest(step=request))
+    await one.create(*names)
+    calls = [call for name in names for call in episode_of(name, 1)]
 
     async def requests() -> AsyncIterator[control_pb2.StepStreamRequest]:
-        yield control_pb2.StepStreamRequest(batch=control_pb2.StepStreamBatch(calls=calls))
+        yield batch(*calls)
 
     replies = [reply async for reply in ControlService(two.commands, 1).StepStream(requests(), None)]
     outcomes = [reply.error.message or reply.WhichOneof("outcome") for reply in replies[0].batch.replies]
@@ -295,8 +277,7 @@ async def test_an_append_of_unknown_outcome_is_unavailable_and_can_be_repeated(
 async def test_a_page_of_the_list_reads_no_more_than_it_shows(pair: Pair) -> None:
     """Agents that others created, without those that others deleted."""
     here, there = pair
-    for i in range(9):
-        await here.create(f"agent-{i}")
+    await here.create(*(f"agent-{i}" for i in range(9)))
     await here.commands.delete("agent-3")
     await there.agents.refresh("agent-1", 3)
     assert [agent.name for agent in there.agents.agents()] == ["agent-2", "agent-4", "agent-5", "agent-6", "agent-7"]
@@ -309,16 +290,11 @@ async def test_lists_over_the_wire_know_what_others_did(database: str, deleted: 
     """Two servers; the one that is asked did none of it."""
 
     def look() -> list[str]:
-        with (
-            EmbeddedServer(database) as first,
-            EmbeddedServer(database) as second,
-            Wire(first.target) as here,
-            Wire(second.target) as there,
-        ):
+        with serving(store=database) as here, serving(store=database) as there:
             for name in ("a", "b", "c"):
-                here.create(make_spec(), name)
+                here.create(name=name)
             if deleted:
-                here.admin.DeleteAgent(admin_pb2.DeleteAgentRequest(agent="b"))
-            return [status.agent for status in there.admin.ListAgents(admin_pb2.ListAgentsRequest()).agents]
+                here.delete("b")
+            return [status.agent for status in there.list().agents]
 
     assert await asyncio.to_thread(look) == (["a", "c"] if deleted else ["a", "b", "c"])
