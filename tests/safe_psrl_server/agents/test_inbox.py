@@ -12,6 +12,16 @@ def call(agent: str) -> Call[None]:
     return Call(agent, lambda _record: Decision([], None), False, asyncio.get_running_loop().create_future())
 
 
+async def test_a_held_agent_does_not_hold_up_the_others() -> None:
+    inbox, held, other = Inbox(), call("a"), call("b")
+    await inbox.hold("a")
+    inbox.put(held)
+    inbox.put(other)
+    assert await inbox.take() == [other]
+    inbox.release("a")
+    assert await inbox.take() == [held]
+
+
 async def test_a_call_that_is_put_back_is_the_agents_next() -> None:
     inbox, first, second = Inbox(), call("a"), call("a")
     inbox.put(first)
