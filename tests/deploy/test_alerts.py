@@ -1,13 +1,13 @@
 """The alert rules by themselves: promtool's cases hold, each alert has both kinds, and the cases notice a changed rule."""
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.deploy.commands import run
 from tests.deploy.prometheus_tools import CONFIG, RULES, SPEED, Tools, sped_up
 
 CASES = sorted((Path(__file__).parent / "alerts").glob("*.yml"))
@@ -58,10 +58,6 @@ MUTATIONS = [
     ("SafePsrlDiskFilling", "for: 1h", "for: 45m"),
     ("SafePsrlDiskLow", "< 1073741824", "<= 1073741824"),
 ]
-
-
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_promtool_accepts_configuration_and_rules(tools: Tools) -> None:

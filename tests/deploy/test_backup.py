@@ -1,9 +1,6 @@
 """Backups under load: what docs/operations.md says to type, restored elsewhere, verified, and a prefix of the original."""
 
 import shutil
-import sqlite3
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,23 +17,15 @@ from tests.deploy.backups import (
     verify,
     wait_for_more,
 )
+from tests.deploy.commands import run
+from tests.safe_psrl_server.store.appending import execute
 from tests.system.postgres_process import PostgresProcess, binaries
-from tests.system.server_process import SCRIPT, ServerProcess
-
-NewServer = Callable[..., ServerProcess]
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*SCRIPT, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120)
+from tests.system.server_process import SCRIPT, NewServer
 
 
 def stored(directory: Path) -> list[Row]:
     """All events, while nobody writes."""
-    db = sqlite3.connect(directory / "safe-psrl.db")
-    try:
-        return db.execute("SELECT agent, version, payload, link FROM events ORDER BY agent, version").fetchall()
-    finally:
-        db.close()
+    return execute(directory, "SELECT agent, version, payload, link FROM events ORDER BY agent, version")
 
 
 @pytest.mark.slow
@@ -108,7 +97,7 @@ def small_store(new_server: NewServer) -> Path:
     """The data of a server that has stopped."""
     server = new_server()
     server.start()
-    assert run("agent", "create", "one", "--preset", "factored-toy", "--target", server.target).returncode == 0
+    assert run(*SCRIPT, "agent", "create", "one", "--preset", "factored-toy", "--target", server.target).returncode == 0
     assert server.stop() == 0
     return server.data
 
@@ -116,7 +105,7 @@ def small_store(new_server: NewServer) -> Path:
 def test_backups_refuse_what_would_do_harm(new_server: NewServer, tmp_path: Path) -> None:
     data = small_store(new_server)
     backup = tmp_path / "backup"
-    assert run("store", "backup", backup, "--from", f"sqlite:{data}").returncode == 0
+    assert run(*SCRIPT, "store", "backup", backup, "--from", f"sqlite:{data}").returncode == 0
     assert sorted(path.name for path in backup.iterdir()) == ["commit-counter", "safe-psrl.db"]
 
     for arguments, why in (
@@ -125,19 +114,16 @@ def test_backups_refuse_what_would_do_harm(new_server: NewServer, tmp_path: Path
         (("store", "backup", tmp_path / "new", "--from", f"sqlite:{tmp_path}"), "has no database"),
         (("store", "backup", tmp_path / "new", "--from", "memory:"), "no embedded store"),
     ):
-        ended = run(*arguments)
+        ended = run(*SCRIPT, *arguments)
         assert ended.returncode == 2, arguments
         assert why in ended.stderr
         assert ended.stderr.count("\n") == 1
         assert not (tmp_path / "new").exists()
 
     shutil.copytree(backup, tmp_path / "cut")
-    db = sqlite3.connect(tmp_path / "cut" / "safe-psrl.db")
-    with db:
-        db.execute("UPDATE events SET payload = x'00'")
-        db.execute("DELETE FROM snapshots")
-    db.close()
-    ended = run("store", "restore", tmp_path / "cut", "--to", f"sqlite:{tmp_path / 'new'}")
+    execute(tmp_path / "cut", "UPDATE events SET payload = x'00'")
+    execute(tmp_path / "cut", "DELETE FROM snapshots")
+    ended = run(*SCRIPT, "store", "restore", tmp_path / "cut", "--to", f"sqlite:{tmp_path / 'new'}")
     assert ended.returncode == 2
     assert "agent one is damaged" in ended.stderr
     assert not (tmp_path / "new").exists()

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.deploy.configurations import effective
+from tests.deploy.commands import effective
 from tests.deploy.prometheus_tools import CONFIG, DEPLOY, SERVICE, Tools
 from tests.deploy.test_kubernetes import version
 

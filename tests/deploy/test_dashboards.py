@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.deploy.commands import run
 from tests.deploy.dashboards import FILES, GRAFANA, Json, load, panels, problems, queries
 from tests.deploy.prometheus_tools import Tools
 
@@ -19,8 +20,7 @@ each_dashboard = pytest.mark.parametrize("path", FILES, ids=lambda path: path.st
 
 
 def build(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, GRAFANA / "build.py", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return run(sys.executable, GRAFANA / "build.py", *arguments)
 
 
 def test_the_files_are_what_the_code_builds(tmp_path: Path) -> None:
@@ -42,45 +42,22 @@ def test_the_files_are_what_the_code_builds(tmp_path: Path) -> None:
 
 @each_dashboard
 def test_a_dashboard_is_well_formed(path: Path) -> None:
-    """Numbers, places, descriptions, units, data sources."""
     assert problems(load(path)) == []
 
 
-def move_down(dashboard: Json) -> None:
-    dashboard["panels"][1]["gridPos"]["y"] += 3
+MISTAKES: dict[str, Callable[[Json], object]] = {
+    "overlap": lambda dashboard: dashboard["panels"][1]["gridPos"].update(y=dashboard["panels"][1]["gridPos"]["y"] + 3),
+    "outside of the grid": lambda dashboard: dashboard["panels"][-1]["gridPos"].update(x=23),
+    "number twice": lambda dashboard: dashboard["panels"][2].update(id=dashboard["panels"][1]["id"]),
+    "no description": lambda dashboard: panels(dashboard)[0].update(description=""),
+    "no unit": lambda dashboard: panels(dashboard)[0]["fieldConfig"]["defaults"].pop("unit"),
+    "fixed source": lambda dashboard: panels(dashboard)[0]["targets"][0].update(datasource={"type": "prometheus", "uid": "x"}),
+    "zero beside data": lambda dashboard: panels(dashboard)[0]["targets"][0].update(expr="sum by (a) (x) or vector(0)"),
+    "no variable": lambda dashboard: dashboard["templating"]["list"].pop(),
+}
 
 
-def move_right(dashboard: Json) -> None:
-    dashboard["panels"][-1]["gridPos"]["x"] = 23
-
-
-def number_twice(dashboard: Json) -> None:
-    dashboard["panels"][2]["id"] = dashboard["panels"][1]["id"]
-
-
-def say_nothing(dashboard: Json) -> None:
-    panels(dashboard)[0]["description"] = ""
-
-
-def forget_the_unit(dashboard: Json) -> None:
-    del panels(dashboard)[0]["fieldConfig"]["defaults"]["unit"]
-
-
-def fix_the_source(dashboard: Json) -> None:
-    panels(dashboard)[0]["targets"][0]["datasource"] = {"type": "prometheus", "uid": "mine"}
-
-
-def add_a_zero(dashboard: Json) -> None:
-    panels(dashboard)[0]["targets"][0]["expr"] = "sum by (reason) (x) or vector(0)"
-
-
-def lose_a_variable(dashboard: Json) -> None:
-    dashboard["templating"]["list"].pop()
-
-
-@pytest.mark.parametrize(
-    "spoil", [move_down, move_right, number_twice, say_nothing, forget_the_unit, fix_the_source, add_a_zero, lose_a_variable]
-)
+@pytest.mark.parametrize("spoil", MISTAKES.values(), ids=MISTAKES)
 @each_dashboard
 def test_a_malformed_dashboard_would_be_noticed(path: Path, spoil: Callable[[Json], None]) -> None:
     dashboard = copy.deepcopy(load(path))
@@ -114,7 +91,7 @@ def test_every_query_is_promql(path: Path, tools: Tools, tmp_path: Path) -> None
     rules = [{"record": f"q{i}", "expr": filled(target["expr"])} for i, (_, target) in enumerate(queries(load(path)))]
     file = tmp_path / "queries.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}), encoding="utf-8")
-    checked = subprocess.run([tools.promtool, "check", "rules", file], capture_output=True, text=True, check=False, timeout=60)
+    checked = run(tools.promtool, "check", "rules", file)
     assert checked.returncode == 0, checked.stderr
     assert f"{len(rules)} rules found" in checked.stdout
 

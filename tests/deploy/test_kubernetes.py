@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.deploy.configurations import effective
+from tests.deploy.commands import effective
 from tests.deploy.prometheus_tools import DEPLOY
 
 Json = dict[str, Any]

@@ -1,6 +1,5 @@
 """A replica as the Kubernetes manifests start it, on a real PostgreSQL: who has a token comes in, in plain text or by TLS."""
 
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import Final
 import pytest
 import yaml
 
+from tests.deploy.commands import environment, run
 from tests.deploy.test_kubernetes import BASE, TLS, documents
 from tests.system.debian import program
 from tests.system.postgres_process import PostgresProcess
@@ -18,17 +18,6 @@ from tests.system.server_process import SCRIPT, START_SECONDS, reserved_port, wa
 pytestmark = pytest.mark.slow
 
 MOUNTED: Final = "/etc/safe-psrl"
-Environment = dict[str, str]
-
-
-def environment(**settings: str) -> Environment:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SAFE_PSRL_")}
-    return clean | settings
-
-
-def run(*arguments: object, **settings: str) -> subprocess.CompletedProcess[str]:
-    command = [*SCRIPT, *map(str, arguments)]
-    return subprocess.run(command, env=environment(**settings), capture_output=True, text=True, check=False, timeout=60)
 
 
 @pytest.fixture
@@ -39,7 +28,7 @@ def mounted(tmp_path: Path) -> Path:
     config = (BASE / "config.toml").read_text(encoding="utf-8")
     (tmp_path / "config.toml").write_text(config.replace(MOUNTED, str(tmp_path)), encoding="utf-8")
     identities = tmp_path / "identities" / "identities.toml"
-    made = run("token", "create", "--name", "ops", "--role", "admin", "--agents", "*", "--identities", identities)
+    made = run(*SCRIPT, "token", "create", "--name", "ops", "--role", "admin", "--agents", "*", "--identities", identities)
     assert made.returncode == 0, made.stderr
     (tmp_path / "token").write_text(made.stdout, encoding="utf-8")
     key, certificate = tmp_path / "tls" / "tls.key", tmp_path / "tls" / "tls.crt"
@@ -50,13 +39,13 @@ def mounted(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def replica(mounted: Path, store: str, settings: Environment) -> Iterator[tuple[str, Path]]:
+def replica(mounted: Path, store: str, settings: dict[str, str]) -> Iterator[tuple[str, Path]]:
     """Where it listens, and its log; ended with SIGTERM."""
     port, http, log = reserved_port(), reserved_port(), mounted / "log"
     here = {"SAFE_PSRL_LISTEN": f"0.0.0.0:{port}", "SAFE_PSRL_METRICS": f"127.0.0.1:{http}", "SAFE_PSRL_STORE": store}
     command = [*SCRIPT, "serve", "--config", mounted / "config.toml"]
     with log.open("wb") as out:
-        process = subprocess.Popen(command, env=environment(**here, **settings), stdout=out, stderr=out)
+        process = subprocess.Popen(command, env=environment(here | settings), stdout=out, stderr=out)
     try:
         wait_until(
             lambda: process.poll() is not None or '"event": "serving"' in log.read_text(encoding="utf-8"),
@@ -72,7 +61,7 @@ def replica(mounted: Path, store: str, settings: Environment) -> Iterator[tuple[
         process.wait()
 
 
-def overlay(mounted: Path) -> Environment:
+def overlay(mounted: Path) -> dict[str, str]:
     """The variables of the TLS overlay."""
     (patch,) = documents(TLS / "deployment.yaml")
     (changed,) = patch["spec"]["template"]["spec"]["containers"]
@@ -86,7 +75,7 @@ def test_a_replica_lets_in_who_has_a_token(mounted: Path, tls: bool) -> None:
         PostgresProcess("fsync=off") as postgres,
         replica(mounted, postgres.address, overlay(mounted) if tls else {}) as (target, log),
     ):
-        create = ["agent", "create", "one", "--preset", "factored-toy", "--target", target]
+        create = [*SCRIPT, "agent", "create", "one", "--preset", "factored-toy", "--target", target]
         assert run(*create, *trust).returncode != 0, "without a token"
         made = run(*create, *trust, "--token-file", mounted / "token")
         assert made.returncode == 0, made.stderr

@@ -2,13 +2,12 @@
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.deploy.configurations import effective
+from tests.deploy.commands import effective, run
 from tests.deploy.prometheus_tools import DEPLOY
 from tests.system.server_process import SCRIPT
 
@@ -35,23 +34,18 @@ def unit(tmp_path: Path) -> Path:
     return copy
 
 
-def verify(analyze: str, unit: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([analyze, "verify", unit], capture_output=True, text=True, check=False, timeout=60)
-
-
 def test_systemd_accepts_it(analyze: str, unit: Path) -> None:
-    ended = verify(analyze, unit)
+    ended = run(analyze, "verify", unit)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_the_check_notices_a_misspelt_setting(analyze: str, unit: Path) -> None:
     unit.write_text(unit.read_text(encoding="utf-8").replace("ProtectSystem=", "ProtectSytem="), encoding="utf-8")
-    assert "ProtectSytem" in verify(analyze, unit).stderr
+    assert "ProtectSytem" in run(analyze, "verify", unit).stderr
 
 
 def test_it_is_hardened(analyze: str, unit: Path) -> None:
-    judge = [analyze, "security", "--offline=true", f"--threshold={EXPOSURE}", unit]
-    ended = subprocess.run(judge, capture_output=True, text=True, check=False, timeout=60)
+    ended = run(analyze, "security", "--offline=true", f"--threshold={EXPOSURE}", unit)
     assert ended.returncode == 0, ended.stdout
 
 

@@ -31,7 +31,6 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_defaults_need_nothing() -> None:
-    """Loopback addresses, an embedded store, and limits."""
     config = load_config(None, {}, {})
     assert config == ServerConfig()
     assert config.listen.startswith("127.0.0.1:")
@@ -54,7 +53,6 @@ def test_each_source_outdoes_the_one_before(file: Path) -> None:
 
 
 def test_declared_agents_are_read(file: Path) -> None:
-    """With their definition in short."""
     (agent,) = load_config(file, {}, {}).agents
     assert (agent.name, agent.preset, agent.seed, agent.options) == ("a", "inventory", 9, {"pessimism_coefficient": 0.25})
 
@@ -66,7 +64,6 @@ def test_the_environment_of_others_is_left_alone() -> None:
 
 
 def test_the_environment_may_open_a_section_twice() -> None:
-    """Several settings of one section, in any order, with no file."""
     environment = {"SAFE_PSRL_SNAPSHOTS__EVERY_EVENTS": "5", "SAFE_PSRL_SNAPSHOTS__EVERY_SECONDS": "2.5"}
     snapshots = load_config(None, environment, {}).snapshots
     assert (snapshots.every_events, snapshots.every_seconds) == (5, 2.5)
@@ -97,7 +94,6 @@ def test_the_environment_may_open_a_section_twice() -> None:
 def test_a_wrong_setting_is_one_line_that_names_it(
     tmp_path: Path, text: str, environment: dict[str, str], flags: dict[str, Any], place: str
 ) -> None:
-    """Whatever it came from."""
     file = tmp_path / "serve.toml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
@@ -108,7 +104,6 @@ def test_a_wrong_setting_is_one_line_that_names_it(
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """With the path."""
     with pytest.raises(ConfigError, match=r"^configuration file .*none.toml: "):
         load_config(tmp_path / "none.toml", {}, {})
 

@@ -1,9 +1,8 @@
 """The service as a whole: starting, declared agents, quarantine as clients see it, draining, stopping."""
 
 import asyncio
-import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -16,18 +15,15 @@ from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.config import ConfigError, load_config
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.server import Server
-from safe_psrl_server.store import StoreError
-from safe_psrl_server.store.sqlite.store import DATABASE_FILE
-
-Refuse = Callable[[Callable[[], object]], Any]
-Code = grpc.StatusCode
+from tests.safe_psrl_server.store.appending import execute
+from tests.safe_psrl_server.wire import Code, Wire, refusal, serving
 
 
-def test_declared_agents_exist_when_the_server_is_ready(tmp_path: Path, make_wire: Callable[..., Any]) -> None:
+def test_declared_agents_exist_when_the_server_is_ready(tmp_path: Path) -> None:
     """Created at the first start, found at the second, with what they learned."""
     declared = [{"name": "a", "preset": "inventory", "seed": 3, "options": {"pessimism_coefficient": 0.5}}]
     for episode in (1, 2):
-        with EmbeddedServer(store=f"sqlite:{tmp_path}", agents=declared) as server, make_wire(server.target) as wire:
+        with serving(store=f"sqlite:{tmp_path}", agents=declared) as wire:
             spec = wire.admin.GetAgent(admin_pb2.GetAgentRequest(agent="a", with_spec=True)).spec
             assert (spec.seed, spec.options.pessimism_coefficient) == (3, 0.5)
             assert wire.start("a", 0, abandon_open=True).episode == episode
@@ -43,7 +39,6 @@ def test_declared_agents_exist_when_the_server_is_ready(tmp_path: Path, make_wir
     ],
 )
 def test_a_declaration_that_cannot_be_met_stops_the_server(declared: dict[str, Any], message: str) -> None:
-    """In one line; nothing is left running."""
     with pytest.raises(ConfigError) as caught, EmbeddedServer(agents=[declared]):
         pass
     assert str(caught.value).startswith(message)
@@ -75,7 +70,6 @@ def test_another_definition_than_the_stored_one_stops_the_server(tmp_path: Path)
     ],
 )
 def test_an_address_that_cannot_be_had_stops_the_server(settings: dict[str, str]) -> None:
-    """Naming the setting."""
     with pytest.raises(ConfigError, match=f"^{next(iter(settings))}: "), EmbeddedServer(**settings):
         pass
 
@@ -86,56 +80,41 @@ def test_a_taken_port_stops_the_server() -> None:
         pass
 
 
-def test_a_second_server_on_the_directory_is_refused(tmp_path: Path, make_wire: Callable[..., Any]) -> None:
-    """The first one goes on."""
-    store = f"sqlite:{tmp_path}"
-    with EmbeddedServer(store=store) as server:
-        with pytest.raises(StoreError, match="in use by another server"), EmbeddedServer(store=store):
-            pass
-        with make_wire(server.target) as wire:
-            wire.create(name="a")
-
-
-def test_a_unix_socket_serves_too(tmp_path: Path, make_wire: Callable[..., Any]) -> None:
-    """For testbeds on the same machine."""
-    with EmbeddedServer(listen=f"unix:{tmp_path / 's'}") as server, make_wire(server.target) as wire:
+def test_a_unix_socket_serves_too(tmp_path: Path) -> None:
+    with serving(listen=f"unix:{tmp_path / 's'}") as wire:
         assert wire.start(wire.create()).episode == 1
 
 
-def test_a_quarantined_agent_over_the_wire(tmp_path: Path, make_wire: Callable[..., Any], refusal: Refuse) -> None:
+def test_a_quarantined_agent_over_the_wire(tmp_path: Path) -> None:
     """DATA_LOSS with its name by every call; listed as quarantined with the reason; the other agent goes on."""
     store = f"sqlite:{tmp_path}"
-    with EmbeddedServer(store=store) as server, make_wire(server.target) as wire:
+    with serving(store=store) as wire:
         for name in ("a", "b"):
             wire.create(name=name)
             wire.start(name)
-    db = sqlite3.connect(tmp_path / DATABASE_FILE)
     for table in ("snapshots", "events"):
-        db.execute(f"UPDATE {table} SET payload = x'00' WHERE agent = 'a'")  # noqa: S608  # ours
-    db.commit()
-    db.close()
-    with EmbeddedServer(store=store, agents=[]) as server, make_wire(server.target) as wire:
+        execute(tmp_path, f"UPDATE {table} SET payload = x'00' WHERE agent = 'a'")  # noqa: S608  # ours
+    with serving(store=store, agents=[]) as wire:
         for call in (
             lambda: wire.status("a"),
             lambda: wire.start("a"),
             lambda: wire.act("a", 0),
             lambda: wire.create(name="a"),
-            lambda: wire.admin.DeleteAgent(admin_pb2.DeleteAgentRequest(agent="a")),
+            lambda: wire.delete("a"),
             lambda: list(wire.admin.ExportAgent(admin_pb2.ExportAgentRequest(agent="a"))),
         ):
-            refused = refusal(call)
-            assert (refused.code, refused.reason) == (Code.DATA_LOSS, "AGENT_QUARANTINED")
+            refused = refusal(call, Code.DATA_LOSS, "AGENT_QUARANTINED")
             assert refused.metadata["agent"] == "a"
-        damaged, whole = wire.admin.ListAgents(admin_pb2.ListAgentsRequest()).agents
+        damaged, whole = wire.list().agents
         assert damaged.condition == admin_pb2.AGENT_CONDITION_QUARANTINED
         assert "was changed" in damaged.condition_reason
         assert (whole.condition, whole.episode) == (admin_pb2.AGENT_CONDITION_ACTIVE, 1)
         assert wire.act("b", 0).episode == 1
 
 
-def test_a_server_that_is_not_ready_says_so(make_wire: Callable[..., Any], refusal: Refuse) -> None:
+def test_a_server_that_is_not_ready_says_so() -> None:
     """UNAVAILABLE by every call; an empty list would look as if the agents were gone."""
-    with EmbeddedServer() as server, make_wire(server.target) as wire:
+    with EmbeddedServer() as server, Wire(server.target) as wire:
         wire.create(name="a")
         server.server.agents.runtime.ready = False
         for call in (
@@ -143,15 +122,15 @@ def test_a_server_that_is_not_ready_says_so(make_wire: Callable[..., Any], refus
             lambda: wire.act("a", 0),
             lambda: wire.status("a"),
             lambda: wire.create(name="b"),
-            lambda: wire.admin.ListAgents(admin_pb2.ListAgentsRequest()),
+            wire.list,
             lambda: next(wire.admin.WatchAgents(admin_pb2.WatchAgentsRequest())),
         ):
-            assert refusal(call).code == Code.UNAVAILABLE
+            refusal(call, Code.UNAVAILABLE)
         server.server.agents.runtime.ready = True
         assert wire.status("a").agent == "a"
 
 
-def test_stopping_ends_streams_that_have_no_end(make_wire: Callable[..., Any], refusal: Refuse) -> None:
+def test_stopping_ends_streams_that_have_no_end() -> None:
     """A watcher and an idle StepStream are told UNAVAILABLE at once, and do not hold the server until its deadline."""
     done = Event()
 
@@ -161,7 +140,7 @@ def test_stopping_ends_streams_that_have_no_end(make_wire: Callable[..., Any], r
 
     server = EmbeddedServer(drain_seconds=50.0)
     with server:
-        wire = make_wire(server.target)
+        wire = Wire(server.target)
         watch = wire.admin.WatchAgents(admin_pb2.WatchAgentsRequest(interval_seconds=60.0))
         stream = wire.control.StepStream(idle())
         assert not next(watch).agents
@@ -169,8 +148,7 @@ def test_stopping_ends_streams_that_have_no_end(make_wire: Callable[..., Any], r
         began = time.monotonic()
     assert time.monotonic() - began < 20
     for call in (watch, stream):
-        refused = refusal(lambda call=call: next(call))
-        assert (refused.code, refused.reason) == (Code.UNAVAILABLE, "DRAINING")
+        refusal(lambda call=call: next(call), Code.UNAVAILABLE, "DRAINING")
     done.set()
     wire.channel.close()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
+from functools import partial
 from typing import Any, Self
 
 import grpc
@@ -25,7 +25,7 @@ class Proxy(grpc.GenericRpcHandler):  # type: ignore[misc]  # untyped there
         self._server.start()
         return self
 
-    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._server.stop(None).wait()
         self._channel.close()
         self._threads.shutdown()
@@ -131,8 +131,8 @@ class ReversesBatches(Proxy):
     def carry(self, method: str, requests: Iterable[bytes], context: Any) -> Iterable[bytes]:
         if not method.endswith("/StepStream"):
             return super().carry(method, requests, context)
-        replies = super().carry(method, map(_reversed_calls, requests), context)
-        return map(_reversed_replies, replies)
+        turned = map(partial(_reversed, control_pb2.StepStreamRequest, "calls"), requests)
+        return map(partial(_reversed, control_pb2.StepStreamResponse, "replies"), super().carry(method, turned, context))
 
 
 class RefusesWholeBatches(Proxy):
@@ -152,17 +152,9 @@ class RefusesWholeBatches(Proxy):
                 yield from super().carry(method, [data], context)
 
 
-def _reversed_calls(data: bytes) -> bytes:
-    message = control_pb2.StepStreamRequest.FromString(data)
-    calls = list(message.batch.calls)[::-1]
-    if calls:
-        message.batch.CopyFrom(type(message.batch)(calls=calls))
-    return message.SerializeToString()
-
-
-def _reversed_replies(data: bytes) -> bytes:
-    message = control_pb2.StepStreamResponse.FromString(data)
-    replies = list(message.batch.replies)[::-1]
-    if replies:
-        message.batch.CopyFrom(type(message.batch)(replies=replies))
-    return message.SerializeToString()
+def _reversed(kind: type[Any], field: str, data: bytes) -> bytes:
+    """A message whose batch has its calls or replies last to first."""
+    message = kind.FromString(data)
+    if parts := list(getattr(message.batch, field))[::-1]:
+        message.batch.CopyFrom(type(message.batch)(**{field: parts}))
+    return bytes(message.SerializeToString())

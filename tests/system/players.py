@@ -1,8 +1,10 @@
 """Clients that keep a ledger: what they played, and what an uninterrupted run of the library would have played."""
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
@@ -17,6 +19,7 @@ from safe_psrl_testbed.environment import TabularEnvironment
 from safe_psrl_testbed.random_cmdp import random_cmdp
 from tests.system.server_process import ServerProcess, insist
 
+T = TypeVar("T")
 NewEnvironment = Callable[[], TabularEnvironment]
 # How a server that has forgotten something answers to what builds on it.
 REFUSALS = {
@@ -216,6 +219,21 @@ def check_ledger(server: ServerProcess, agent: str, ledger: Ledger, oracle: Ledg
 def check_player(player: Player) -> None:
     oracle = uninterrupted(player.new_environment, player.seed, len(player.ledger.rewards))
     check_ledger(player.server, player.agent, player.ledger, oracle)
+
+
+@contextmanager
+def in_threads(play: Callable[[T], None], players: Iterable[T], stop: Callable[[], None]) -> Iterator[None]:
+    """Call `play` for each player in a thread of its own; at the end of the block `stop`, after which each must return."""
+    threads = [threading.Thread(target=play, args=(player,), daemon=True) for player in players]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop()
+    for thread in threads:
+        thread.join(300)
+        assert not thread.is_alive()
 
 
 def streaming_buffer() -> TabularEnvironment:

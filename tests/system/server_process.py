@@ -145,6 +145,9 @@ class ServerProcess:
         return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
 
 
+NewServer = Callable[..., ServerProcess]  # the fixtures `new_server` and `started_server`
+
+
 def reserved_port() -> int:
     """A port of the loopback interface that stays bound to this process, so that the system gives it to nothing else.
 

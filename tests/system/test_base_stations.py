@@ -4,13 +4,12 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from safe_psrl_client import Client
-from tests.system.server_process import SCRIPT, ServerProcess, show, wait_until
+from tests.system.server_process import SCRIPT, NewServer, ServerProcess, show, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -26,9 +25,8 @@ def completed(client: Client) -> int:
     return sum(status.completed_episodes for status in client.list_agents())
 
 
-def test_a_server_that_is_killed_is_a_pause(new_server: Callable[..., ServerProcess], tmp_path: Path) -> None:
-    server = new_server()
-    server.start()
+def test_a_server_that_is_killed_is_a_pause(started_server: NewServer, tmp_path: Path) -> None:
+    server = started_server()
     episodes, figure = 25, tmp_path / "figures" / "stations.png"
     with Client(server.target, timeout=30, patience=180) as client:
         with subprocess.Popen(
@@ -52,9 +50,8 @@ def test_a_server_that_is_killed_is_a_pause(new_server: Callable[..., ServerProc
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
-def test_ctrl_c_tells_what_was_done_and_the_next_run_goes_on(new_server: Callable[..., ServerProcess]) -> None:
-    server = new_server()
-    server.start()
+def test_ctrl_c_tells_what_was_done_and_the_next_run_goes_on(started_server: NewServer) -> None:
+    server = started_server()
     with Client(server.target, timeout=30) as client:
         with subprocess.Popen(command(server, 1_000_000), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             wait_until(lambda: completed(client) >= DEVICES, 120, "a round of episodes is played")

@@ -3,7 +3,7 @@
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from safe_psrl_server.embedded import EmbeddedServer
 from tests.system import careless_proxy
 from tests.system.careless_proxy import Proxy
 from tests.system.front import Front
-from tests.system.server_process import SCRIPT, ServerProcess, wait_until
+from tests.system.server_process import SCRIPT, NewServer, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -32,10 +32,9 @@ def failures(target: str, *chapters: str, timeout: float = 10.0) -> set[str]:
         return {f"{check.chapter}.{check.name}" for check, result, _ in run(wire, selected(chapters)) if result == "FAIL"}
 
 
-def test_a_server_passes_and_so_does_the_shipped_front(new_server: Callable[..., ServerProcess], tmp_path: Path) -> None:
+def test_a_server_passes_and_so_does_the_shipped_front(started_server: NewServer, tmp_path: Path) -> None:
     """All of it by the command, directly and through Envoy; nothing is skipped, and nothing is left behind."""
-    server = new_server()
-    server.start()
+    server = started_server()
     front = Front(tmp_path / "front", [server.target])
     try:
         front.start()

@@ -16,17 +16,17 @@ from tests.system.players import (
     Player,
     check_ledger,
     check_player,
+    in_threads,
     large_policy,
     streaming_buffer,
     uninterrupted,
 )
-from tests.system.server_process import ServerProcess
+from tests.system.server_process import NewServer, ServerProcess
 
 pytestmark = pytest.mark.slow
 
 KILLS = 8
 SNAPSHOTS = "[snapshots]\nevery_events = 50\n"  # few, so that streams are shortened between crashes too
-NewServer = Callable[..., ServerProcess]
 
 
 class Progress:
@@ -42,6 +42,9 @@ class Progress:
         with self._changed:
             self.calls += 1
             self._changed.notify_all()
+
+    def stop(self) -> None:
+        self.stopping = True
 
     def keep(self, play_one: Callable[[], None]) -> None:
         """A player's thread: episode after episode, until there have been enough."""
@@ -86,23 +89,14 @@ def kill_again_and_again(server: ServerProcess, progress: Progress, kills: int) 
 
 def play_under_fire(server: ServerProcess, plays: Sequence[Callable[[], None]], progress: Progress, kills: int = KILLS) -> None:
     """Let all play while the server is killed so often. Returns when each has finished an episode after the last kill."""
-    threads = [threading.Thread(target=progress.keep, args=(play_one,), daemon=True) for play_one in plays]
-    for thread in threads:
-        thread.start()
-    try:
+    with in_threads(progress.keep, plays, progress.stop):
         kill_again_and_again(server, progress, kills)
-    finally:
-        progress.stopping = True
-    for thread in threads:
-        thread.join(300)
-        assert not thread.is_alive()
     progress.raise_failure()
 
 
-def test_an_agent_whose_policies_are_stored_apart_goes_on_too(new_server: NewServer) -> None:
+def test_an_agent_whose_policies_are_stored_apart_goes_on_too(started_server: NewServer) -> None:
     """The open episode's policy is read again after each kill; in the end there are those of the last two episodes."""
-    server, progress = new_server(settings=SNAPSHOTS), Progress()
-    server.start()
+    server, progress = started_server(settings=SNAPSHOTS), Progress()
     player = Player(server, "large", large_policy, 13, progress.acknowledged)
     player.create()
     play_under_fire(server, [player.play_episode], progress, kills=3)
@@ -117,9 +111,8 @@ def test_an_agent_whose_policies_are_stored_apart_goes_on_too(new_server: NewSer
     check_player(player)
 
 
-def test_the_client_library_goes_on_in_each_of_its_modes(new_server: NewServer) -> None:
-    server, progress = new_server(settings=SNAPSHOTS), Progress()
-    server.start()
+def test_the_client_library_goes_on_in_each_of_its_modes(started_server: NewServer) -> None:
+    server, progress = started_server(settings=SNAPSHOTS), Progress()
     agents: dict[str, LedgerAgent] = {}
     episodes: dict[str, list[float]] = {}
     with Client(server.target, patience=300) as client, ExitStack() as open_agents:

@@ -8,11 +8,10 @@ from grpc_health.v1 import health_pb2
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from tests.system.players import Player, streaming_buffer
-from tests.system.server_process import NOT_SERVING, SERVING, START_SECONDS, ServerProcess, wait_until
+from tests.system.server_process import NOT_SERVING, SERVING, START_SECONDS, NewServer, wait_until
 
 pytestmark = pytest.mark.slow
 
-NewServer = Callable[..., ServerProcess]
 SERVICES = ("", "safe_psrl.v1.ControlService", "safe_psrl.v1.AdminService")
 
 
@@ -22,9 +21,8 @@ def refused(method: Callable[..., object], request: object) -> grpc.StatusCode:
     return error.value.code()
 
 
-def test_it_does_not_serve_until_it_has_recovered(new_server: NewServer) -> None:
-    server = new_server(metrics=True)
-    server.start()
+def test_it_does_not_serve_until_it_has_recovered(started_server: NewServer) -> None:
+    server = started_server(metrics=True)
     player = Player(server, "buffer", streaming_buffer)
     player.create()
     player.play_episode()
@@ -51,38 +49,3 @@ def test_it_does_not_serve_until_it_has_recovered(new_server: NewServer) -> None
     assert refused(server.health.Check, unknown) == grpc.StatusCode.NOT_FOUND
     assert server.http("/healthz") == (200, "ok\n")
     assert server.admin.GetAgent(admin_pb2.GetAgentRequest(agent="buffer")).status.completed_episodes == 1
-
-
-def test_metrics_are_read_from_durable_state(new_server: NewServer) -> None:
-    """So that a kill resets none of them."""
-    server = new_server(metrics=True)
-    server.start()
-    player = Player(server, "buffer", streaming_buffer)
-    player.create()
-    for _ in range(3):
-        player.play_episode()
-    metrics = values_of(server.http("/metrics"))
-    status = server.admin.GetAgent(admin_pb2.GetAgentRequest(agent="buffer")).status
-    (constraint,) = status.constraints
-    labels = f'{{agent="buffer",constraint="{constraint.name}"}}'
-    assert metrics['safe_psrl_episode_index{agent="buffer"}'] == 3
-    assert metrics[f"safe_psrl_dual_variable{labels}"] == player.ledger.dual_variables[-1][0]
-    assert metrics[f"safe_psrl_episode_cost{labels}"] == constraint.last_cost
-    assert metrics[f"safe_psrl_cost_budget{labels}"] == constraint.cost_budget
-    assert metrics["safe_psrl_quarantined_agents"] == 0
-    assert server.http("/elsewhere")[0] == 404
-
-    server.kill()
-    server.start()
-    again = values_of(server.http("/metrics"))
-    assert again["safe_psrl_recovery_seconds"] > 0
-    about_agents = [name for name in metrics if "agent=" in name]
-    assert [again[name] for name in about_agents] == [metrics[name] for name in about_agents]
-
-
-def values_of(answer: tuple[int, str]) -> dict[str, float]:
-    """A scrape as numbers by name and labels."""
-    code, text = answer
-    assert code == 200
-    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
-    return {name: float(value) for name, _, value in lines}

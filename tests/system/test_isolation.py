@@ -9,7 +9,7 @@ import pytest
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from tests.system.players import thinker
-from tests.system.server_process import ServerProcess, show
+from tests.system.server_process import NewServer, ServerProcess, show
 
 pytestmark = pytest.mark.slow
 
@@ -26,10 +26,9 @@ def latencies_while(server: ServerProcess, going_on: Callable[[], bool], least: 
     return taken
 
 
-def test_a_long_plan_delays_no_other_agent(new_server: Callable[..., ServerProcess]) -> None:
+def test_a_long_plan_delays_no_other_agent(started_server: NewServer) -> None:
     """Be it long because of its tables, or because it draws many kernels."""
-    server = new_server()
-    server.start()
+    server = started_server()
     server.admin.CreateAgent(admin_pb2.CreateAgentRequest(agent="small", preset="factored-toy"))
     check_beside(server, "large-tables", thinker(400, 4, 50, draws=8))
     check_beside(server, "many-draws", thinker(20, 2, 10, draws=10_000))

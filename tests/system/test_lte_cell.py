@@ -5,13 +5,12 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from safe_psrl_client import Client
-from tests.system.server_process import SCRIPT, ServerProcess, show, wait_until
+from tests.system.server_process import SCRIPT, NewServer, ServerProcess, show, wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,9 +25,8 @@ def command(server: ServerProcess, episodes: int, *more: str) -> list[str]:
     return [*SCRIPT, "simulate", "lte-cell", "--target", server.target, "--json", *sizes, *more]
 
 
-def test_agents_and_rules_play_the_cell(new_server: Callable[..., ServerProcess], tmp_path: Path) -> None:
-    server = new_server()
-    server.start()
+def test_agents_and_rules_play_the_cell(started_server: NewServer, tmp_path: Path) -> None:
+    server = started_server()
     episodes, figure = 8, tmp_path / "lte.png"
     ended = subprocess.run(
         command(server, episodes, "--figure", str(figure)), capture_output=True, text=True, check=False, timeout=500
@@ -53,9 +51,8 @@ def test_agents_and_rules_play_the_cell(new_server: Callable[..., ServerProcess]
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
-def test_ctrl_c_ends_the_network_and_tells(new_server: Callable[..., ServerProcess]) -> None:
-    server = new_server()
-    server.start()
+def test_ctrl_c_ends_the_network_and_tells(started_server: NewServer) -> None:
+    server = started_server()
     with (
         Client(server.target, timeout=30) as client,
         subprocess.Popen(

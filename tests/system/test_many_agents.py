@@ -2,14 +2,14 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from safe_psrl_proto.v1 import admin_pb2
 from tests.system.players import Player, check_player, streaming_buffer
-from tests.system.server_process import ServerProcess, show
+from tests.system.server_process import NewServer, ServerProcess, show
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def agent_names(server: ServerProcess) -> Iterator[str]:
             return
 
 
-def test_a_thousand_agents(new_server: Callable[..., ServerProcess]) -> None:
+def test_a_thousand_agents(new_server: NewServer) -> None:
     server = new_server(metrics=True)
     show(f"start, empty: {server.start():.2f} s")
     players = [Player(server, f"agent-{number:04}", streaming_buffer, seed=number) for number in range(AGENTS)]

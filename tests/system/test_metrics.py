@@ -1,7 +1,6 @@
 """Metrics of the real server: what a kill must not change, and a thousand agents in one scrape."""
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,28 +8,30 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from tests.system.players import Player, streaming_buffer
-from tests.system.server_process import ServerProcess, show, wait_until
+from tests.system.server_process import NewServer, ServerProcess, show, wait_until
 
-NewServer = Callable[..., ServerProcess]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 AGE = "safe_psrl_snapshot_age_seconds"
 EVERY_EVENTS = 20  # so that some are left over after four episodes
 AGENTS, SERIES, MOST_SECONDS = 1000, 28, 1.0
 
 
-def about_agents(server: ServerProcess) -> Samples:
-    """Every series with an agent's name."""
+def scrape(server: ServerProcess) -> Samples:
     status, text = server.http("/metrics")
     assert status == 200
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return {(s.name, tuple(sorted(s.labels.items()))): s.value for s in samples if "agent" in s.labels}
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for s in samples}
+
+
+def about_agents(server: ServerProcess) -> Samples:
+    """Every series with an agent's name."""
+    return {key: value for key, value in scrape(server).items() if "agent" in dict(key[1])}
 
 
 @pytest.mark.slow
-def test_a_kill_resets_no_gauge_of_what_was_learned(new_server: NewServer) -> None:
+def test_a_kill_resets_no_gauge_of_what_was_learned(started_server: NewServer) -> None:
     """Of agents in every condition: played, in the middle of an episode, paused, new."""
-    server = new_server(metrics=True, settings=f"[snapshots]\nevery_events = {EVERY_EVENTS}\n")
-    server.start()
+    server = started_server(metrics=True, settings=f"[snapshots]\nevery_events = {EVERY_EVENTS}\n")
     players = [Player(server, name, streaming_buffer, seed) for seed, name in enumerate(("played", "open", "paused", "new"))]
     for player in players:
         player.create()
@@ -56,15 +57,15 @@ def test_a_kill_resets_no_gauge_of_what_was_learned(new_server: NewServer) -> No
         assert before[key] < after.pop(key), "time goes on while the server is away"
         del before[key]
     assert after == before
+    assert scrape(server)["safe_psrl_recovery_seconds", ()] > 0
     episodes = {dict(labels)["agent"]: value for (name, labels), value in after.items() if name == "safe_psrl_episode_index"}
     assert episodes == {"played": 4, "open": 5, "paused": 4, "new": 0}
 
 
 @pytest.mark.slow
-def test_a_thousand_agents_are_scraped_within_a_second(new_server: NewServer) -> None:
+def test_a_thousand_agents_are_scraped_within_a_second(started_server: NewServer) -> None:
     """All of them, with all of their series; it costs less again if nothing has changed."""
-    server = new_server(metrics=True)
-    server.start()
+    server = started_server(metrics=True)
     names = [f"agent-{number:04}" for number in range(AGENTS)]
 
     def create(name: str) -> None:

@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import safe_psrl_proto
 from safe_psrl import SafePsrl, Transition, act
 from safe_psrl_proto.v1 import admin_pb2
 from safe_psrl_server.agents.definition import definition_of, unpack
-from tests.system.server_process import ServerProcess
+from tests.system.server_process import NewServer
 
 pytestmark = pytest.mark.slow
 
@@ -41,10 +40,9 @@ def run(program: str, *arguments: str, cwd: Path) -> str:
     return ended.stdout
 
 
-def test_twenty_episodes_from_node(new_server: Callable[..., ServerProcess], node_directory: Path) -> None:
+def test_twenty_episodes_from_node(started_server: NewServer, node_directory: Path) -> None:
     """Half of them with the two plain calls, half with every call keyed and repeated."""
-    server = new_server()
-    server.start()
+    server = started_server()
     told = json.loads(run("node", "play.js", server.target, str(PROTO), cwd=node_directory))
     episodes = told["episodes"]
     assert len(episodes) == 20

@@ -17,9 +17,9 @@ import pytest
 
 from safe_psrl_proto.v1 import control_pb2
 from tests.system.front import Front
-from tests.system.players import Player, TwoCallPlayer, check_player, learned_signals, streaming_buffer
+from tests.system.players import Player, TwoCallPlayer, check_player, in_threads, learned_signals, streaming_buffer
 from tests.system.postgres_process import PostgresProcess
-from tests.system.server_process import ServerProcess, show, wait_until
+from tests.system.server_process import NewServer, ServerProcess, show, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -29,7 +29,6 @@ POLICIES = ["RING_HASH", "ROUND_ROBIN"] if "SAFE_PSRL_FAULT_ROUNDS" in os.enviro
 REPLICAS = 3
 STOPPED_SECONDS = 14.0  # longer than the time of a statement, of an idle transaction, of a connect and of a health check
 SETTINGS = "refresh_seconds = 1.0\n[snapshots]\nevery_events = 50\n"
-NewServer = Callable[..., ServerProcess]
 NewService = Callable[..., "Service"]
 
 
@@ -75,6 +74,9 @@ class Witness:
         self._longest[agent] = max(self._longest[agent], now - self._last.get(agent, now))
         self._last[agent] = now
         self.calls += 1
+
+    def stop(self) -> None:
+        self.stopping = True
 
     def play(self, player: Player) -> None:
         try:
@@ -162,12 +164,9 @@ def players_of(service: Service, witness: Witness) -> list[Player]:
 
 
 def play_through(service: Service, players: list[Player], witness: Witness, rounds: int) -> dict[str, list[float]]:
-    """Let all play while there are so many faults. The times without service for some agent, by kind of fault."""
+    """Let all play while there are so many faults, and check what they learned. The times without service, by kind of fault."""
     chosen, silences = random.Random(2026), defaultdict(list)
-    threads = [threading.Thread(target=witness.play, args=(player,), daemon=True) for player in players]
-    for thread in threads:
-        thread.start()
-    try:
+    with in_threads(witness.play, players, witness.stop):
         witness.wait_for_all(players, 30)
         for number in range(rounds):
             faults = (service.stop_replica, service.kill_replica, service.restart_database)
@@ -176,18 +175,8 @@ def play_through(service: Service, players: list[Player], witness: Witness, roun
             fault(chosen)
             witness.wait_for_all(players, 10)
             silences[fault.__name__].append(witness.silence())
-    finally:
-        witness.stopping = True
-    for thread in threads:
-        thread.join(300)
-        assert not thread.is_alive()
     if witness.failure is not None:
         raise witness.failure
-    return silences
-
-
-def play_and_check(service: Service, players: list[Player], witness: Witness, rounds: int) -> dict[str, list[float]]:
-    silences = play_through(service, players, witness, rounds)
     for player in players:
         check_player(player)
     return silences
@@ -198,7 +187,7 @@ def test_no_fault_loses_or_changes_anything(new_service: NewService, policy: str
     """Each acknowledged step is learned exactly once, every action is that of an uninterrupted run, and service resumes."""
     service, witness = new_service(policy), Witness()
     players = players_of(service, witness)
-    silences = play_and_check(service, players, witness, ROUNDS)
+    silences = play_through(service, players, witness, ROUNDS)
     repeats = sum(player.ledger.repeats for player in players)
     show(f"{policy}: {ROUNDS} faults, {witness.calls} acknowledged calls, {repeats} repeated after a lost reply")
     for fault, seconds in silences.items():

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import pytest
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
 from tests.system.front import Front
 from tests.system.postgres_process import PostgresProcess
-from tests.system.server_process import ServerProcess, show
+from tests.system.server_process import NewServer, ServerProcess, show
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +33,7 @@ class Load(NamedTuple):
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
-def test_steps_through_the_front(new_server: Callable[..., ServerProcess], tmp_path: Path, replicas: int) -> None:
+def test_steps_through_the_front(new_server: NewServer, tmp_path: Path, replicas: int) -> None:
     with PostgresProcess() as postgres:
         servers = [new_server() for _ in range(replicas)]
         for server in servers:

@@ -2,7 +2,6 @@
 
 import signal
 import socket
-from collections.abc import Callable
 
 import grpc
 import pytest
@@ -10,9 +9,7 @@ from grpc_health.v1 import health_pb2
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from tests.system.players import Player, check_player, streaming_buffer, thinker
-from tests.system.server_process import NOT_SERVING, SERVING, ServerProcess, wait_until
-
-NewServer = Callable[..., ServerProcess]
+from tests.system.server_process import NOT_SERVING, SERVING, NewServer, ServerProcess, wait_until
 
 
 def refusal(server: ServerProcess) -> str:
@@ -25,9 +22,8 @@ def refusal(server: ServerProcess) -> str:
 
 
 @pytest.mark.slow
-def test_a_stop_waits_for_calls_under_way_and_leaves_snapshots(new_server: NewServer) -> None:
-    server = new_server(metrics=True, settings="drain_seconds = 100")
-    server.start()
+def test_a_stop_waits_for_calls_under_way_and_leaves_snapshots(started_server: NewServer) -> None:
+    server = started_server(metrics=True, settings="drain_seconds = 100")
     player = Player(server, "buffer", streaming_buffer)
     player.create()
     for _ in range(3):
@@ -55,10 +51,9 @@ def test_a_stop_waits_for_calls_under_way_and_leaves_snapshots(new_server: NewSe
 
 
 @pytest.mark.slow
-def test_watchers_receive_the_shutdown_and_do_not_delay_it(new_server: NewServer) -> None:
+def test_watchers_receive_the_shutdown_and_do_not_delay_it(started_server: NewServer) -> None:
     """Of the health and of the agents: streams that have no end of their own. It stops for Ctrl-C as for SIGTERM."""
-    server = new_server(settings="drain_seconds = 100")
-    server.start()
+    server = started_server(settings="drain_seconds = 100")
     server.admin.CreateAgent(admin_pb2.CreateAgentRequest(agent="buffer", preset="streaming-buffer"))
     health = server.health.Watch(health_pb2.HealthCheckRequest(service=""))
     assert next(health).status == SERVING
@@ -73,9 +68,8 @@ def test_watchers_receive_the_shutdown_and_do_not_delay_it(new_server: NewServer
 
 
 @pytest.mark.slow
-def test_a_call_that_takes_longer_than_the_drain_is_given_up(new_server: NewServer) -> None:
-    server = new_server(settings="drain_seconds = 0.2")
-    server.start()
+def test_a_call_that_takes_longer_than_the_drain_is_given_up(started_server: NewServer) -> None:
+    server = started_server(settings="drain_seconds = 0.2")
     server.admin.CreateAgent(admin_pb2.CreateAgentRequest(agent="thinker", spec=thinker(300, 4, 50, draws=20)))
     starting = control_pb2.StartEpisodeRequest(agent="thinker", request_id="only")
     thinking = server.control.StartEpisode.future(starting, timeout=100)
@@ -95,15 +89,13 @@ def test_a_second_server_in_the_same_directory_does_not_start(new_server: NewSer
 
 
 def test_a_port_that_is_taken(new_server: NewServer) -> None:
-    server = new_server()
-    with socket.create_server(("127.0.0.1", int(server.target.rpartition(":")[2]))):
-        assert f"cannot listen on '{server.target}'" in refusal(server)
-
-
-def test_a_port_for_metrics_that_is_taken(new_server: NewServer) -> None:
     server = new_server(metrics=True)
-    with socket.create_server(("127.0.0.1", int(server.metrics.rpartition(":")[2]))):
-        assert f"metrics: cannot listen on {server.metrics}: Address already in use" in refusal(server)
+    for target, line in (
+        (server.target, f"cannot listen on '{server.target}'"),
+        (server.metrics, f"metrics: cannot listen on {server.metrics}: Address already in use"),
+    ):
+        with socket.create_server(("127.0.0.1", int(target.rpartition(":")[2]))):
+            assert line in refusal(server)
 
 
 def test_a_directory_that_cannot_be_written_to(new_server: NewServer) -> None:

@@ -15,6 +15,8 @@ from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from safe_psrl_server.agents.definition import cmdp_to_message, unpack
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_testbed import TabularEnvironment, scenario_named
+from tests.safe_psrl_server.specs import make_problem
+from tests.safe_psrl_server.wire import Wire, serving
 
 SEED, ENVIRONMENT_SEED = 11, 5
 
@@ -86,11 +88,11 @@ def play_by_steps(wire: Any, environment: TabularEnvironment, state: int, starte
 
 
 @pytest.mark.parametrize("play", [play_locally, play_by_steps])
-def test_three_hundred_episodes_of_the_streaming_buffer(make_wire: Callable[..., Any], play: Callable[..., None]) -> None:
+def test_three_hundred_episodes_of_the_streaming_buffer(play: Callable[..., None]) -> None:
     """Same seeds: same policies, dual variables and regrets in every episode, same counts at the end."""
     scenario = scenario_named("streaming-buffer")
     comparison = Comparison(scenario.spec, scenario.transitions_for(0), noisy=False)
-    with EmbeddedServer() as server, make_wire(server.target) as wire:
+    with serving() as wire:
         wire.create(comparison.message, "a")
         for number in range(1, 301):
             comparison.episode(wire, number, play)
@@ -98,8 +100,7 @@ def test_three_hundred_episodes_of_the_streaming_buffer(make_wire: Callable[...,
     assert comparison.ledger.objective_regret[0] != 0
 
 
-def test_restarts_change_nothing(tmp_path: Path, make_wire: Callable[..., Any]) -> None:
-    """The server is stopped and started again after every fortieth episode; the library is not."""
+def test_restarts_change_nothing(tmp_path: Path) -> None:
     scenario = scenario_named("inventory")
     comparison = Comparison(scenario.spec, scenario.transitions_for(0), noisy=False)
     number = 0
@@ -107,7 +108,7 @@ def test_restarts_change_nothing(tmp_path: Path, make_wire: Callable[..., Any]) 
         with ExitStack() as stack:
             settings = {"store": f"sqlite:{tmp_path}", "snapshots": {"every_events": 25 + part}}
             server = stack.enter_context(EmbeddedServer(**settings))
-            wire = stack.enter_context(make_wire(server.target))
+            wire = stack.enter_context(Wire(server.target))
             wire.create(comparison.message, "a")
             for _ in range(40):
                 number += 1
@@ -115,12 +116,12 @@ def test_restarts_change_nothing(tmp_path: Path, make_wire: Callable[..., Any]) 
             comparison.finish(wire)
 
 
-def test_learned_and_noisy_signals(make_wire: Callable[..., Any], make_problem: Callable[..., CmdpSpec]) -> None:
+def test_learned_and_noisy_signals() -> None:
     """Rewards and costs drawn as 0 or 1 and learned from what was reported, two constraints, masks."""
     spec = make_problem(learned=True, horizon=5)
     transitions = spec.support[0] / spec.support[0].sum(axis=-1, keepdims=True)
     comparison = Comparison(spec, transitions, noisy=True)
-    with EmbeddedServer() as server, make_wire(server.target) as wire:
+    with serving() as wire:
         wire.create(comparison.message, "a")
         for number in range(1, 101):
             comparison.episode(wire, number, play_by_steps if number % 2 else play_locally)

@@ -1,7 +1,6 @@
 """Agents whose problem lists its next states: through the service, its store and its snapshots as any other."""
 
 import shutil
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,10 @@ from safe_psrl_server.agents.snapshot import check_record, restored, snapshot_of
 from safe_psrl_server.errors import InvalidArgumentError
 from safe_psrl_server.store.sqlite.store import SqliteStore
 from safe_psrl_testbed import TabularEnvironment
+from tests.safe_psrl_server.bench import Bench
+from tests.safe_psrl_server.specs import make_problem, make_spec, transition
+from tests.safe_psrl_server.wire import refusal
 
-Spec = Callable[..., model_pb2.AgentSpec]
-See = Callable[..., control_pb2.Transition]
 SEED = 3
 
 
@@ -40,14 +40,14 @@ def ring(num_states: int, horizon: int, *, per_step: bool = False) -> tuple[Cmdp
 
 
 @pytest.mark.parametrize("per_step", [False, True])
-async def test_learning_equals_the_library_through_crashes(tmp_path: Path, make_bench: Any, per_step: bool) -> None:
+async def test_learning_equals_the_library_through_crashes(tmp_path: Path, per_step: bool) -> None:
     """After every fifth episode the files as they lie on the disk are all that the next host has, snapshots among them."""
     spec, kernel = ring(40, 4, per_step=per_step)
     environment = TabularEnvironment(spec, kernel, seed=SEED)
     run = SimulatedRun(SafePsrl(spec, seed=SEED), kernel, environment_seed=SEED)
     message = model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), seed=SEED, options=model_pb2.SafePsrlOptions(method="published"))
     for part, every in enumerate((7, 1000, 12, 1000)):
-        bench = await make_bench(SqliteStore(tmp_path / str(part)), every_events=every).open()
+        bench = await Bench(SqliteStore(tmp_path / str(part)), every_events=every).open()
         if part == 0:
             await bench.commands.create("a", message)
         for _ in range(5):
@@ -65,7 +65,7 @@ async def test_learning_equals_the_library_through_crashes(tmp_path: Path, make_
 async def play(bench: Any, environment: TabularEnvironment) -> None:
     """One episode, step by step."""
     state = environment.reset()
-    started = await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a", state=state))
+    started = await bench.start(state=state)
     policy = bench.record("a").episodes[started.episode].policy
     for step in range(environment.spec.horizon):
         action = int(policy[step, state])
@@ -76,13 +76,16 @@ async def play(bench: Any, environment: TabularEnvironment) -> None:
         state = outcome.next_state
 
 
-def test_a_next_state_that_is_not_listed_is_refused(wire: Any, make_spec: Spec, transition: See, refusal: Any) -> None:
+def test_a_next_state_that_is_not_listed_is_refused(wire: Any) -> None:
     """By its reason; the count and the step stay."""
     agent = wire.create(make_spec(listed=True))
     wire.start(agent, 1)
     for next_state in (1, 3):
-        refused = refusal(lambda next_state=next_state: wire.step(agent, transition(1, 1, next_state)))
-        assert (refused.code, refused.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "OUTSIDE_SUPPORT")
+        refusal(
+            lambda next_state=next_state: wire.step(agent, transition(1, 1, next_state)),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "OUTSIDE_SUPPORT",
+        )
     assert wire.step(agent, transition(1, 1, 2)).step == 0
     reply = wire.admin.GetPosterior(admin_pb2.GetPosteriorRequest(agent=agent))
     counts = unpack(reply.transition_counts)
@@ -91,7 +94,7 @@ def test_a_next_state_that_is_not_listed_is_refused(wire: Any, make_spec: Spec, 
     assert wire.status(agent).visited_ratio == pytest.approx(1 / 11)
 
 
-def test_a_definition_survives_its_message(make_problem: Callable[..., CmdpSpec]) -> None:
+def test_a_definition_survives_its_message() -> None:
     for spec in (make_problem(listed=True), ring(5, 2, per_step=True)[0]):
         again = definition_of(
             model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), max_open_episodes=1, episode_timeout_seconds=1)
@@ -114,7 +117,7 @@ def test_a_definition_survives_its_message(make_problem: Callable[..., CmdpSpec]
         ([4, 3, 1], [-1] * 12, "spec.next_states[0][0]"),
     ],
 )
-def test_malformed_lists_are_refused(make_spec: Spec, shape: list[int], values: list[int], name: str) -> None:
+def test_malformed_lists_are_refused(shape: list[int], values: list[int], name: str) -> None:
     """With the field, whatever the shape says; a shape alone makes no table."""
     message = make_spec(listed=True, max_open_episodes=1, episode_timeout_seconds=1)
     message.cmdp.next_states.CopyFrom(model_pb2.IntegerTable(shape=shape, values=values))
@@ -140,9 +143,9 @@ async def test_a_snapshot_is_as_large_as_the_support(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("place", [(0, 1, 1, 2), (0, 0, 0, 3)])
-async def test_impossible_counts_are_refused(bench: Any, make_spec: Spec, place: tuple[int, ...]) -> None:
+async def test_impossible_counts_are_refused(bench: Any, place: tuple[int, ...]) -> None:
     """Where the list has ended, or beyond its width."""
-    await bench.commands.create("a", make_spec(listed=True))
+    await bench.create(listed=True)
     snapshot = snapshot_of(bench.record("a"))
     width = max(3, place[-1] + 1)
     counts = np.zeros((1, 4, 3, width), np.int64)

@@ -1,20 +1,18 @@
 """Steps as they are stored and read again."""
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from safe_psrl.learner import Transition
-from safe_psrl_proto.v1 import control_pb2, events_pb2
+from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agents import decisions
 from safe_psrl_server.agents.events import Observation, read_steps, write_steps
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.snapshot import snapshot_of
+from tests.safe_psrl_server.bench import begun
+from tests.safe_psrl_server.specs import transition
 
-See = Callable[..., control_pb2.Transition]
-Begun = Callable[..., AgentRecord]
 small = some.integers(0, 2**31 - 1)
 
 
@@ -38,7 +36,7 @@ def test_steps_are_read_as_they_were_written(steps: list[Transition], episode: i
     assert found == Observation(episode, steps, overridden)
 
 
-def test_actions_that_were_not_proposed_are_counted(begun: Begun, transition: See) -> None:
+def test_actions_that_were_not_proposed_are_counted() -> None:
     """In the record that decides and in one that reads the stored events."""
     record, reader = begun(), begun()
     proposed = record.episodes[1].policy.tolist()
@@ -52,7 +50,7 @@ def test_actions_that_were_not_proposed_are_counted(begun: Begun, transition: Se
 
 
 @pytest.mark.parametrize(("field", "value"), [("first_step", 1), ("first_step", -1), ("episode", 2), ("episode", 0)])
-def test_steps_that_are_out_of_place_are_refused(begun: Begun, transition: See, field: str, value: int) -> None:
+def test_steps_that_are_out_of_place_are_refused(field: str, value: int) -> None:
     record = begun()
     (event,), _ = decisions.report(record, 1, 0, transition(0, 1, 2), 2)
     record.apply(event)
@@ -63,7 +61,7 @@ def test_steps_that_are_out_of_place_are_refused(begun: Begun, transition: See, 
 
 
 @pytest.mark.parametrize("column", ["actions", "rewards", "costs"])
-def test_columns_of_different_lengths_are_refused(begun: Begun, transition: See, column: str) -> None:
+def test_columns_of_different_lengths_are_refused(column: str) -> None:
     record = begun()
     (event,), _ = decisions.report(record, 1, 0, transition(0, 1, 2), 2)
     record.apply(event)

@@ -1,8 +1,7 @@
 """Where plans are made: short ones on the event loop, long ones in worker threads."""
 
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,7 +14,7 @@ from safe_psrl_server.agents.decisions import Decision, PlanNeeded, TimedPlan
 from safe_psrl_server.agents.definition import cmdp_to_message
 from safe_psrl_server.agents.inbox import Prepared
 from safe_psrl_server.agents.planner import Planner, is_short
-from safe_psrl_server.store.memory import MemoryStore
+from tests.safe_psrl_server.bench import NewBench
 
 STATES, HORIZON = 60, 30
 
@@ -67,13 +66,11 @@ def planned_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-async def test_steps_and_trajectories_reach_the_plans_of_worker_threads(
-    make_bench: Callable[..., Any], planned_by: list[str]
-) -> None:
+async def test_steps_and_trajectories_reach_the_plans_of_worker_threads(new_bench: NewBench, planned_by: list[str]) -> None:
     """Counts have every reported step, and recovery gives the same record."""
-    bench = await make_bench(MemoryStore()).open()
+    bench = await new_bench()
     await bench.commands.create("a", model_pb2.AgentSpec(cmdp=cmdp_to_message(long_problem())))
-    await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a"))
+    await bench.start()
     path = [
         control_pb2.Transition(state=step, action=step % 4, next_state=step + 1, costs=[0.1 * (step % 7)])
         for step in range(HORIZON)
@@ -81,11 +78,10 @@ async def test_steps_and_trajectories_reach_the_plans_of_worker_threads(
     for step in range(5):
         request = control_pb2.StepRequest(agent="a", episode=1, step=step, transition=path[step])
         await bench.commands.report(request, wants_action=False)
-    await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a", abandon_open=True))
+    await bench.start(abandon_open=True)
     request = control_pb2.ReportEpisodeRequest(agent="a", episode=2, transitions=path)
     request.next.SetInParent()
     assert (await bench.commands.report_episode(request)).next.episode == 3
     assert planned_by == ["planner"] * 3
     assert bench.record("a").state.transition_counts.sum() == 5 + HORIZON
-    assert (await bench.agents.verify("a")).equal
-    await bench.close()
+    assert await bench.is_verified()

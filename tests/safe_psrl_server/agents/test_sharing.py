@@ -2,15 +2,13 @@
 
 import gc
 import weakref
-from collections.abc import Callable
 
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents.definition import completed, definition_of
+from tests.safe_psrl_server.specs import make_spec
 
-MakeSpec = Callable[..., model_pb2.AgentSpec]
 
-
-def test_equal_problems_are_built_once(make_spec: MakeSpec) -> None:
+def test_equal_problems_are_built_once() -> None:
     """Seeds differ all the same; other options or another problem are something else."""
     one, two = (definition_of(completed(make_spec(seed=seed), 60.0)) for seed in (1, 2))
     assert one.spec is two.spec
@@ -25,7 +23,7 @@ def test_equal_problems_are_built_once(make_spec: MakeSpec) -> None:
         assert definition_of(completed(other, 60.0)).learner.problem is not one.learner.problem
 
 
-def test_what_no_agent_shares_any_more_is_released(make_spec: MakeSpec) -> None:
+def test_what_no_agent_shares_any_more_is_released() -> None:
     definition = definition_of(completed(make_spec(horizon=7), 60.0))
     spec = weakref.ref(definition.spec)
     del definition

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,17 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from safe_psrl import CmdpSpec, Constraint
-from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
+from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents.definition import cmdp_to_message
 from safe_psrl_server.agents.events import read_steps
-from safe_psrl_server.agents.record import AgentRecord
-from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.store.memory import MemoryStore
+from tests.safe_psrl_server.bench import Bench, NewBench
+from tests.safe_psrl_server.specs import make_spec, transition
+from tests.safe_psrl_server.wire import serving
 
 HORIZON, STATES, ACTIONS = 4, 3, 2
-See = Callable[..., control_pb2.Transition]
-Begun = Callable[..., AgentRecord]
-Spec = Callable[..., model_pb2.AgentSpec]
 
 
 class Played(NamedTuple):
@@ -101,13 +98,11 @@ async def learn_by_trajectories(commands: Any, played: list[Played]) -> None:
     stationary=some.booleans(),
     listed=some.booleans(),
 )
-def test_a_trajectory_teaches_what_its_steps_teach(
-    make_bench: Any, played: list[Played], learned: bool, stationary: bool, listed: bool
-) -> None:
+def test_a_trajectory_teaches_what_its_steps_teach(played: list[Played], learned: bool, stationary: bool, listed: bool) -> None:
     """To the last bit, in the record that is served and in the fold of what is stored."""
 
     async def compare() -> None:
-        bench = await make_bench(MemoryStore()).open()
+        bench = await Bench(MemoryStore()).open()
         for name in ("steps", "trajectories"):
             await bench.commands.create(name, definition(learned, stationary, listed))
         await learn_by_steps(bench.commands, played)
@@ -123,12 +118,11 @@ def test_a_trajectory_teaches_what_its_steps_teach(
     asyncio.run(compare())
 
 
-async def test_an_episode_that_is_reported_at_once_is_three_events(bench: Any, make_spec: Spec, transition: See) -> None:
+async def test_an_episode_that_is_reported_at_once_is_three_events(bench: Any) -> None:
     """Its beginning, its trajectory and its end, however long it is; the version counts events, not transitions."""
-    await bench.commands.create("a", make_spec(horizon=50))
-    await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a"))
+    await bench.begin(horizon=50)
     path = [transition(0, 1, 0)] * 50
-    await bench.commands.report_episode(control_pb2.ReportEpisodeRequest(agent="a", episode=1, transitions=path))
+    await bench.report_episode(1, *path)
     stored = [events_pb2.Event.FromString(event) for event in (await bench.store.load("a")).events]
     kinds = ["agent_created", "episode_started", "transitions_observed", "episode_ended"]
     assert [event.WhichOneof("kind") for event in stored] == kinds
@@ -137,7 +131,7 @@ async def test_an_episode_that_is_reported_at_once_is_three_events(bench: Any, m
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_trajectories_outlive_a_restart_and_a_crash(tmp_path: Path, make_wire: Any, make_spec: Spec, learned: bool) -> None:
+def test_trajectories_outlive_a_restart_and_a_crash(tmp_path: Path, learned: bool) -> None:
     """After a crash from the events alone; after a stop from the snapshot that it takes. Learning goes on the same."""
     directory, crashed = tmp_path / "data", tmp_path / "crashed"
     path = [
@@ -149,7 +143,7 @@ def test_trajectories_outlive_a_restart_and_a_crash(tmp_path: Path, make_wire: A
         following = control_pb2.StartEpisodeRequest(state=0)
         wire.report_episode("a", number, *path, next=following)
 
-    with EmbeddedServer(store=f"sqlite:{directory}") as server, make_wire(server.target) as wire:
+    with serving(store=f"sqlite:{directory}") as wire:
         wire.create(make_spec(learned=learned), "a")
         wire.start("a")
         for number in range(1, 8):
@@ -159,32 +153,28 @@ def test_trajectories_outlive_a_restart_and_a_crash(tmp_path: Path, make_wire: A
         play(wire, 8)
         later = wire.status("a").state_digest
     for place, known in ((crashed, digest), (directory, later)):
-        with EmbeddedServer(store=f"sqlite:{place}") as server, make_wire(server.target) as wire:
+        with serving(store=f"sqlite:{place}") as wire:
             assert wire.status("a").state_digest == known
-            assert wire.admin.VerifyAgent(admin_pb2.VerifyAgentRequest(agent="a")).ok
+            assert wire.verify("a").ok
             if place is crashed:
                 play(wire, 8)
                 assert wire.status("a").state_digest == later
 
 
-async def test_a_trajectory_that_lost_the_race_is_decided_on_anew(make_bench: Any, make_spec: Spec, transition: See) -> None:
+async def test_a_trajectory_that_lost_the_race_is_decided_on_anew(new_bench: NewBench) -> None:
     """Two servers on one store. The loser's plan of the next episode was made again from what the other one wrote."""
-    store = MemoryStore()
-    one, two = await make_bench(store).open(), await make_bench(store).open()
-    alone = await make_bench(MemoryStore()).open()
+    one, alone = await new_bench(), await new_bench()
+    two = await new_bench(one.store)
     path = [transition(0, 1, 2), transition(2, 0, 3), transition(3, 2, 1)]
     request = control_pb2.ReportEpisodeRequest(agent="a", episode=2, transitions=path)
     request.next.SetInParent()
     for first, second in ((one, two), (alone, alone)):
-        await first.commands.create("a", make_spec(max_open_episodes=2))
-        for _ in range(2):
-            await first.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a"))
-        await second.commands.create("a", make_spec(max_open_episodes=2))
-        await first.commands.report_episode(control_pb2.ReportEpisodeRequest(agent="a", episode=1, transitions=path))
+        await first.create(max_open_episodes=2)
+        await first.start()
+        await first.start()
+        await second.create(max_open_episodes=2)
+        await first.report_episode(1, *path)
         assert (await second.commands.report_episode(request)).next.episode == 3
-    verified = await two.agents.verify("a")
-    assert verified.equal
+    assert await two.is_verified()
     assert two.record("a").digest() == alone.record("a").digest()
     assert two.record("a").state.transition_counts.sum() == 6
-    for bench in (one, two, alone):
-        await bench.close()

@@ -1,31 +1,29 @@
 """What the process counts: learned, recognised, refused, planned, written."""
 
 import asyncio
-import http.client
 import os
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.samples import Sample
 
-from safe_psrl_proto.v1 import admin_pb2, control_pb2
-from safe_psrl_server.embedded import EmbeddedServer
+from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_server.store.sqlite.store import SqliteStore
+from tests.safe_psrl_server.bench import Bench, NewBench
+from tests.safe_psrl_server.metrics.scrapes import OPEN, get
+from tests.safe_psrl_server.specs import make_spec
+from tests.safe_psrl_server.wire import Wire, refusal, serving
 
-Refusal = Callable[[Callable[[], object]], Any]
 STEP = control_pb2.Transition(state=0, action=1, next_state=0)
 
 
 class Played:
     """A server, a client, and what the server has counted."""
 
-    def __init__(self, server: EmbeddedServer, wire: Any) -> None:
+    def __init__(self, wire: Wire) -> None:
         self.wire = wire
-        self._port = server.metrics_port
 
     def count(self, name: str, **labels: str) -> float:
         return next((sample.value for sample in self._samples(name, labels)), 0.0)
@@ -36,22 +34,18 @@ class Played:
         return found.exemplar.labels
 
     def _samples(self, name: str, labels: dict[str, str]) -> list[Sample]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
-        with closing(connection):
-            connection.request("GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
-            families = list(parse_open(connection.getresponse().read().decode()))
-        samples = [sample for family in families for sample in family.samples]
+        _, body = get(self.wire.metrics_port, "/metrics", Accept=OPEN)
+        samples = [sample for family in parse_open(body.decode()) for sample in family.samples]
         return [sample for sample in samples if sample.name == f"safe_psrl_{name}" and sample.labels == labels]
 
 
 @pytest.fixture
-def played(make_wire: Callable[..., Any]) -> Iterator[Played]:
-    with EmbeddedServer(metrics="127.0.0.1:0") as server, make_wire(server.target) as wire:
-        yield Played(server, wire)
+def played() -> Iterator[Played]:
+    with serving(metrics="127.0.0.1:0") as wire:
+        yield Played(wire)
 
 
 def test_transitions_are_counted_once_and_their_repetitions_apart(played: Played) -> None:
-    """By whichever call they come."""
     agent = played.wire.create()
     episode = played.wire.start(agent).episode
     played.wire.report(agent, STEP, episode=episode, step=0)
@@ -66,17 +60,17 @@ def test_transitions_are_counted_once_and_their_repetitions_apart(played: Played
     assert (played.count("transitions_total"), played.count("duplicates_total")) == (3, 7)
 
 
-def test_refused_calls_are_counted_by_their_reason(played: Played, refusal: Refusal) -> None:
+def test_refused_calls_are_counted_by_their_reason(played: Played) -> None:
     """With the agent that was meant beside the latest; administrative calls and messages of a stream, too."""
     wire, agent = played.wire, played.wire.create()
-    assert refusal(lambda: wire.act("n" * 500, 0)).reason == "AGENT_NOT_FOUND"
-    assert refusal(lambda: wire.status("nobody")).reason == "AGENT_NOT_FOUND"
+    refusal(lambda: wire.act("n" * 500, 0), reason="AGENT_NOT_FOUND")
+    refusal(lambda: wire.status("nobody"), reason="AGENT_NOT_FOUND")
     assert played.count("rejections_total", reason="AGENT_NOT_FOUND") == 2
     assert played.exemplar("rejections_total", reason="AGENT_NOT_FOUND") == {"agent": "nobody"}
-    assert refusal(lambda: wire.report(agent, STEP)).reason == "NO_EPISODE"
+    refusal(lambda: wire.report(agent, STEP), reason="NO_EPISODE")
     wire.start(agent)
-    assert refusal(lambda: wire.start(agent)).reason == "EPISODE_OPEN"
-    assert refusal(lambda: wire.admin.ListAgents(admin_pb2.ListAgentsRequest(page_size=-1))).reason == "INVALID_ARGUMENT"
+    refusal(lambda: wire.start(agent), reason="EPISODE_OPEN")
+    refusal(lambda: wire.list(page_size=-1), reason="INVALID_ARGUMENT")
     requests = [
         control_pb2.StepStreamRequest(step=control_pb2.StepRequest(agent=agent, step=2, transition=STEP)),
         control_pb2.StepStreamRequest(step=control_pb2.StepRequest(agent="nobody", transition=STEP)),
@@ -89,7 +83,7 @@ def test_refused_calls_are_counted_by_their_reason(played: Played, refusal: Refu
     assert played.exemplar("rejections_total", reason="STEP_GAP") == {"agent": agent}
 
 
-def test_plans_are_counted_and_timed(played: Played, make_spec: Callable[..., Any]) -> None:
+def test_plans_are_counted_and_timed(played: Played) -> None:
     """Those whose kernels contradict the satisfiable cost are counted apart."""
     agent = played.wire.create()
     played.wire.start(agent)
@@ -108,24 +102,21 @@ def test_plans_are_counted_and_timed(played: Played, make_spec: Callable[..., An
     assert played.count("plans_infeasible_total") == 1
 
 
-def test_actions_of_a_fallback_policy_are_counted(played: Played, make_spec: Callable[..., Any]) -> None:
+def test_actions_of_a_fallback_policy_are_counted(played: Played) -> None:
     wire, agent = played.wire, played.wire.create(make_spec(fallback=True))
     wire.start(agent)
     wire.act(agent, 0)
     wire.step(agent, STEP)
     assert played.count("fallback_actions_total") == 0
-    wire.admin.PauseAgent(admin_pb2.PauseAgentRequest(agent=agent))
+    wire.pause(agent)
     assert wire.act(agent, 0).fallback
     assert played.count("fallback_actions_total") == 1
     assert wire.step(agent, STEP).fallback
     assert played.count("fallback_actions_total") == 2
 
 
-async def test_concurrent_calls_share_commits(
-    tmp_path: Path, make_bench: Callable[..., Any], make_spec: Callable[..., Any]
-) -> None:
-    """Each commit is timed, with its number of events."""
-    bench = await make_bench(SqliteStore(tmp_path)).open()
+async def test_concurrent_calls_share_commits(new_bench: NewBench, tmp_path: Path) -> None:
+    bench = await new_bench(f"sqlite:{tmp_path}")
     count = bench.agents.meter.registry.get_sample_value
     await asyncio.gather(*(bench.commands.create(f"agent-{i}", make_spec()) for i in range(50)))
     assert count("safe_psrl_store_commit_events_sum") == 50
@@ -134,16 +125,13 @@ async def test_concurrent_calls_share_commits(
     usage = bench.store.usage()
     assert usage.used_bytes == sum(file.stat().st_size for file in os.scandir(tmp_path) if file.name.startswith("safe-psrl."))
     assert usage.free_bytes > 0
-    await bench.close()
 
 
-async def test_snapshots_and_the_events_after_them_are_measured(
-    tmp_path: Path, make_bench: Callable[..., Any], make_spec: Callable[..., Any]
-) -> None:
+async def test_snapshots_and_the_events_after_them_are_measured(tmp_path: Path) -> None:
     """The time of the oldest event newer than the snapshot is the same after a restart."""
-    bench = await make_bench(SqliteStore(tmp_path)).open()
+    bench = await Bench(SqliteStore(tmp_path)).open()
     count = bench.agents.meter.registry.get_sample_value
-    await bench.commands.create("a", make_spec())
+    await bench.create()
     (agent,) = bench.agents.agents()
     assert agent.unsaved_since_micros == bench.clock.micros
     await bench.snapshot("a")
@@ -152,13 +140,13 @@ async def test_snapshots_and_the_events_after_them_are_measured(
     bench.clock.pass_seconds(1)
     since = bench.clock.micros
     for _ in range(2):
-        await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent="a", abandon_open=True))
+        await bench.start(abandon_open=True)
         bench.clock.pass_seconds(1)
     assert count("safe_psrl_store_commit_events_sum") == 4
     assert count("safe_psrl_store_commit_events_count") == 3
     assert (agent.snapshot_version, agent.unsaved_since_micros) == (1, since)
     await bench.store.close()  # without a snapshot, as if killed
-    bench = await make_bench(SqliteStore(tmp_path)).open()
+    bench = await Bench(SqliteStore(tmp_path)).open()
     await bench.agents.record("a")
     (agent,) = bench.agents.agents()
     assert (agent.snapshot_version, agent.unsaved_since_micros) == (1, since)

@@ -15,14 +15,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from safe_psrl import CmdpSpec, SafePsrl, Transition, act, settle
-from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
+from safe_psrl import SafePsrl, Transition, act, settle
+from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, ServiceError, StepGapError
-from safe_psrl_server.store.sqlite.store import SqliteStore
+from tests.safe_psrl_server.bench import Bench
+from tests.safe_psrl_server.specs import HORIZON, make_problem, transition
 
-HORIZON = 3
-ACTIONS = st.sampled_from([0, 1])  # available everywhere
-NEXT_STATES = st.sampled_from([0, 2])  # possible from everywhere
+ACTIONS, NEXT_STATES = st.sampled_from([0, 1]), st.sampled_from([0, 2])  # available and possible everywhere
 SIGNALS = st.sampled_from([0.0, 0.5, 1.0])
 
 
@@ -36,17 +35,11 @@ class Move(NamedTuple):
 
     @property
     def message(self) -> control_pb2.Transition:
-        return control_pb2.Transition(
-            state=self.state, action=self.action, next_state=self.next_state, reward=self.reward, costs=[self.reward, 0.5]
-        )
+        return transition(*self[:3], reward=self.reward, costs=[self.reward, 0.5])
 
 
 class ProtocolMachine(RuleBasedStateMachine):
     """The real host on a real directory, and beside it dictionaries and a pure learner."""
-
-    make_bench: Callable[..., Any]
-    make_spec: Callable[..., model_pb2.AgentSpec]
-    make_problem: Callable[..., CmdpSpec]
 
     @initialize(learned=st.booleans(), every_events=st.sampled_from([1, 7, 1000]))
     def begin(self, learned: bool, every_events: int) -> None:
@@ -55,8 +48,8 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.every_events = every_events
         self.runner = asyncio.Runner()
         self.run(self.open)
-        self.run(lambda: self.bench.commands.create("a", type(self).make_spec(learned=learned)))
-        self.learner = SafePsrl(type(self).make_problem(learned=learned))
+        self.run(lambda: self.bench.create(learned=learned))
+        self.learner = SafePsrl(make_problem(learned=learned))
         self.state = self.learner.initial_state()
         self.plan: Any = None
         self.counts: Counter[tuple[int, int, int]] = Counter()
@@ -70,8 +63,6 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.runner.close()
         shutil.rmtree(self.directory)
 
-    # --- what is done to the host
-
     def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
         async def in_loop() -> Any:
             return await work()
@@ -79,23 +70,15 @@ class ProtocolMachine(RuleBasedStateMachine):
         return self.runner.run(in_loop())
 
     async def open(self) -> None:
-        store = SqliteStore(self.directory / str(self.place))
-        self.bench = await type(self).make_bench(store, every_events=self.every_events).open()
-
-    def start_call(self, **fields: Any) -> Any:
-        request = control_pb2.StartEpisodeRequest(agent="a", state=0, **fields)
-        return self.bench.commands.start_episode(request)
+        self.bench = await Bench(f"sqlite:{self.directory / str(self.place)}", every_events=self.every_events).open()
 
     def report_call(self, move: Move, step: int, *, wants_action: bool = False) -> Any:
-        request = control_pb2.StepRequest(agent="a", episode=self.episode, step=step, transition=move.message)
-        return self.bench.commands.report(request, wants_action=wants_action)
+        return self.bench.report(move.message, wants_action=wants_action, episode=self.episode, step=step)
 
     def refused(self, kind: type[ServiceError], call: Callable[[], Awaitable[Any]]) -> ServiceError:
         with pytest.raises(kind) as caught:
             self.run(call)
         return caught.value
-
-    # --- what must then be known
 
     def has_started(self, number: int) -> None:
         self.state, self.plan = self.learner.start_episode(self.state)
@@ -116,12 +99,10 @@ class ProtocolMachine(RuleBasedStateMachine):
     def here(self) -> int:
         return self.moves[-1].next_state if self.moves else 0
 
-    # --- rules
-
     @rule(abandon=st.booleans(), request_id=st.sampled_from(["", "new"]))
     def start(self, abandon: bool, request_id: str) -> None:
         name = f"{request_id}-{self.episode}" if request_id else ""
-        call = partial(self.start_call, request_id=name, abandon_open=abandon)
+        call = partial(self.bench.start, request_id=name, abandon_open=abandon)
         if self.paused or (self.is_open and not abandon):
             error = self.refused(FailedPreconditionError, call)
             assert error.reason == ("AGENT_PAUSED" if self.paused else "EPISODE_OPEN")
@@ -134,15 +115,14 @@ class ProtocolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.request_id)
     @rule()
     def start_again(self) -> None:
-        started = self.run(lambda: self.start_call(request_id=self.request_id))
+        started = self.run(lambda: self.bench.start(request_id=self.request_id))
         assert started.episode == self.episode
         assert list(started.policy.actions) == self.plan.policy.ravel().tolist()
 
     @rule()
     def ask(self) -> None:
         """A bare client: begins an episode if none is open."""
-        request = control_pb2.GetActionRequest(agent="a", state=self.here if self.is_open else 0)
-        call = partial(self.bench.commands.get_action, request)
+        call = partial(self.bench.act, self.here if self.is_open else 0)
         if self.paused:
             assert self.refused(FailedPreconditionError, call).reason == "AGENT_PAUSED"
             return
@@ -159,8 +139,8 @@ class ProtocolMachine(RuleBasedStateMachine):
         """Any step so far, in any state: the action never changes."""
         step = data.draw(st.integers(0, len(self.moves)))
         state = state if step else 0
-        request = control_pb2.GetActionRequest(agent="a", state=state, episode=self.episode, step=step)
-        assert self.run(lambda: self.bench.commands.get_action(request)).action == act(self.plan, step, state)
+        acted = self.run(lambda: self.bench.act(state, episode=self.episode, step=step))
+        assert acted.action == act(self.plan, step, state)
 
     @precondition(lambda self: self.is_open)
     @rule(action=ACTIONS, next_state=NEXT_STATES, reward=SIGNALS, wants_action=st.booleans())
@@ -208,8 +188,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         path = [move.message for move in (*self.moves, *fresh)]
         if spoiled and path:
             path[-1].reward = 2.0
-        request = control_pb2.ReportEpisodeRequest(agent="a", episode=self.episode, transitions=path)
-        call = partial(self.bench.commands.report_episode, request)
+        call = partial(self.bench.report_episode, self.episode, *path)
         if (spoiled and path) or (fresh and not self.is_open):
             self.refused(ServiceError, call)
             return
@@ -222,8 +201,7 @@ class ProtocolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.episode)
     @rule()
     def end(self) -> None:
-        request = control_pb2.EndEpisodeRequest(agent="a", episode=self.episode)
-        ended = self.run(lambda: self.bench.commands.end_episode(request))
+        ended = self.run(lambda: self.bench.end(self.episode))
         assert not ended.is_open
         assert (ended.end == events_pb2.EPISODE_END_COMPLETED) == (len(self.moves) == HORIZON)
         self.is_open = False
@@ -262,8 +240,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         name = f"race-{self.episode}"
 
         async def both() -> list[Any]:
-            request = control_pb2.GetActionRequest(agent="a", state=0)
-            return await asyncio.gather(self.start_call(request_id=name), self.bench.commands.get_action(request))
+            return await asyncio.gather(self.bench.start(request_id=name), self.bench.act())
 
         started, acted = self.run(both)
         assert started.episode == acted.episode
@@ -278,7 +255,6 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """A clean stop: snapshots, then another process."""
         self.run(self.bench.close)
         self.run(self.open)
 
@@ -295,8 +271,6 @@ class ProtocolMachine(RuleBasedStateMachine):
         shutil.rmtree(self.directory / str(self.place))
         self.place += 1
         self.run(self.open)
-
-    # --- always
 
     @invariant()
     def knows_what_the_model_knows(self) -> None:
@@ -319,21 +293,7 @@ class ProtocolMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("examples", [30, pytest.param(200, marks=pytest.mark.slow)])
-def test_any_order_of_calls(
-    examples: int,
-    make_bench: Callable[..., Any],
-    make_spec: Callable[..., model_pb2.AgentSpec],
-    make_problem: Callable[..., CmdpSpec],
-) -> None:
+def test_any_order_of_calls(examples: int) -> None:
     """Duplicates, gaps, conflicts, races, restarts and crashes, forty at a time."""
-
-    class Machine(ProtocolMachine):
-        pass
-
-    Machine.make_bench, Machine.make_spec, Machine.make_problem = (
-        staticmethod(make_bench),
-        staticmethod(make_spec),
-        staticmethod(make_problem),
-    )
     bounds = settings(max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
-    run_state_machine_as_test(Machine, settings=bounds)
+    run_state_machine_as_test(ProtocolMachine, settings=bounds)

@@ -1,17 +1,15 @@
 """A server that wants to know who calls, tokens of several kinds for it, and an authority that signs certificates."""
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import grpc
 import pytest
-from google.rpc import error_details_pb2
-from grpc_status import rpc_status
 from tests.system.debian import program
 
-from safe_psrl import warm_up
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.logs import set_up_logs
 from safe_psrl_server.security.identities import create_token
@@ -31,10 +29,8 @@ class Guarded(NamedTuple):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compiled() -> None:
-    """Kernels are compiled or loaded before any test's time runs."""
+def quiet() -> None:
     set_up_logs("console", "error")
-    warm_up()
 
 
 def make_tokens(file: Path) -> dict[str, str]:
@@ -62,31 +58,6 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     settings: dict[str, Any] = {"security": {"identities": file}, "agents": agents, "metrics": "127.0.0.1:0"}
     with EmbeddedServer(drain_seconds=1.0, **settings) as server:
         yield Guarded(server, file, tokens)
-
-
-class Refusal(NamedTuple):
-    code: grpc.StatusCode
-    message: str
-    reason: str
-    retry_seconds: float | None
-
-
-def refusal_of(call: Callable[[], object]) -> Refusal:
-    with pytest.raises(grpc.RpcError) as caught:
-        call()
-    status = rpc_status.from_call(caught.value)
-    assert status is not None, f"no details: {caught.value}"
-    info, retry, seconds = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo(), None
-    assert status.details[0].Unpack(info)
-    for detail in status.details:
-        if detail.Unpack(retry):
-            seconds = retry.retry_delay.ToTimedelta().total_seconds()
-    return Refusal(caught.value.code(), status.message, info.reason, seconds)
-
-
-@pytest.fixture(scope="session")
-def refusal() -> Callable[[Callable[[], object]], Refusal]:
-    return refusal_of
 
 
 class Authority:
@@ -126,3 +97,23 @@ def make_authority(tmp_path: Path) -> Callable[[str], Authority]:
         return Authority(directory, name)
 
     return make
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`safe-psrl`, with nothing of ours in its environment but what is given."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SAFE_PSRL_")}
+
+    def run(*arguments: str | Path, **variables: str | Path) -> subprocess.CompletedProcess[str]:
+        environment = clean | {name: str(value) for name, value in variables.items()}
+        return subprocess.run(
+            [Path(sys.executable).parent / "safe-psrl", *map(str, arguments)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return run

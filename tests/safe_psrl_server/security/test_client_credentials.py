@@ -1,10 +1,15 @@
-"""Tokens and certificates from the client library and from the command."""
+"""Tokens and certificates from the client library, the command, the conformance kit and the console."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -19,29 +24,12 @@ from safe_psrl_client import (
     tls_credentials,
 )
 from safe_psrl_client.channel import is_local
+from safe_psrl_conformance import Wire, run, selected
 from safe_psrl_server.embedded import EmbeddedServer
+from safe_psrl_server.security.identities import create_token
+from safe_psrl_server.security.roles import Role
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def command(tmp_path: Path) -> Command:
-    """`safe-psrl`, with nothing of ours in its environment but what is given."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SAFE_PSRL_")}
-
-    def run(*arguments: str | Path, **variables: str | Path) -> subprocess.CompletedProcess[str]:
-        environment = clean | {name: str(value) for name, value in variables.items()}
-        return subprocess.run(
-            [Path(sys.executable).parent / "safe-psrl", *map(str, arguments)],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-
-    return run
 
 
 @pytest.mark.parametrize("mode", ["step", "stream", "local"])
@@ -173,3 +161,48 @@ def test_the_whole_way_with_tls_and_a_token_that_the_command_made(closed: dict[s
     assert "ops" in command("token", "list", "--identities", closed["file"]).stdout
     assert command("token", "revoke", "ops", "--identities", closed["file"]).returncode == 0
     assert command("token", "revoke", "ops", "--identities", closed["file"]).returncode == 2
+
+
+def test_a_token_for_the_kits_agents_is_enough(tmp_path: Path) -> None:
+    file = tmp_path / "identities.toml"
+    token = create_token(file, "kit", [Role.ADMIN], ["kit/*"])
+    weak = create_token(file, "weak", [Role.ACT], ["*"])
+    with EmbeddedServer(drain_seconds=1.0, security={"identities": file}) as server:
+        with Wire(server.target, token=token, prefix="kit/") as wire:
+            wire.probe()
+            verdicts = list(run(wire, [check for check in selected() if check.chapter != "deadlines"]))
+        assert [(verdict.check.name, verdict.reason) for verdict in verdicts if verdict.result != "pass"] == []
+        with Wire(server.target, token=weak) as wire, pytest.raises(PermissionDeniedError):
+            wire.probe()
+        with Wire(server.target) as wire, pytest.raises(UnauthenticatedError):
+            wire.probe()
+
+
+BIN = Path(sys.executable).parent / "safe-psrl"
+WATCHES = re.compile(r'grpc_server_msg_sent_total{.*"WatchAgents".*} (\S+)')
+REFUSED = re.compile(r'safe_psrl_rejections_total{reason="CREDENTIAL_MISSING"} (\S+)')
+
+
+def counted(port: int, sample: re.Pattern[str]) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        found = sample.search(page.read().decode())
+    return float(found[1]) if found else 0.0
+
+
+@pytest.mark.parametrize(("with_token", "grows"), [(True, WATCHES), (False, REFUSED)], ids=["token", "none"])
+def test_a_console_watches_with_its_token_only(guarded: Any, tmp_path: Path, with_token: bool, grows: re.Pattern[str]) -> None:
+    """Told by the service's own counters: replies to its watch, or refusals."""
+    (tmp_path / "token").write_text(guarded.tokens["admin"], encoding="utf-8")
+    before = {sample: counted(guarded.server.metrics_port, sample) for sample in (WATCHES, REFUSED)}
+    command = [BIN, "console", "--target", guarded.target, "--listen", "127.0.0.1:0"]
+    command += ["--token-file", tmp_path / "token"] if with_token else []
+    outside = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}  # NiceGUI looks for it
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=outside) as process:
+        until = time.monotonic() + 60
+        while counted(guarded.server.metrics_port, grows) == before[grows]:
+            assert time.monotonic() < until, "the console does not reach the service"
+            assert process.poll() is None, "the console has ended"
+            Event().wait(0.1)
+        process.send_signal(signal.SIGTERM)
+    other = REFUSED if grows is WATCHES else WATCHES
+    assert counted(guarded.server.metrics_port, other) == before[other]

@@ -3,12 +3,13 @@
 import queue
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from tests.safe_psrl_server.wire import Code, Wire, eventually, refusal, serving
 
 from safe_psrl.problem.presets import preset
 from safe_psrl_client import Client, RemoteAgent, ResourceExhaustedError
@@ -21,7 +22,6 @@ from safe_psrl_server.security.identities import Identity, create_token
 from safe_psrl_server.security.quotas import RateLimiter
 from safe_psrl_server.security.roles import Role
 
-Code = grpc.StatusCode
 AGENTS = [{"name": "a", "preset": "inventory"}]
 
 
@@ -58,7 +58,7 @@ def test_without_quotas_there_is_no_end() -> None:
     assert not any(limiter.wait_seconds(identity()) for _ in range(10_000))
 
 
-def test_too_many_calls_are_refused_with_the_time_to_wait(refusal: Callable[..., Any]) -> None:
+def test_too_many_calls_are_refused_with_the_time_to_wait() -> None:
     """Health is always answered. The client library raises the error with the time to wait."""
     quotas = {"calls_per_second": 5.0, "burst_seconds": 1.0}
     with EmbeddedServer(quotas=quotas, agents=AGENTS) as server, grpc.insecure_channel(server.target) as channel:
@@ -68,8 +68,7 @@ def test_too_many_calls_are_refused_with_the_time_to_wait(refusal: Callable[...,
             for _ in range(1000):
                 stub.ListAgents(admin_pb2.ListAgentsRequest(), timeout=20)
 
-        refused = refusal(until_refused)
-        assert (refused.code, refused.reason) == (Code.RESOURCE_EXHAUSTED, "RATE_LIMITED")
+        refused = refusal(until_refused, Code.RESOURCE_EXHAUSTED, "RATE_LIMITED")
         assert 0 < refused.retry_seconds <= 0.2
         health = channel.unary_unary("/grpc.health.v1.Health/Check")
         for _ in range(20):
@@ -85,62 +84,41 @@ def test_too_many_calls_are_refused_with_the_time_to_wait(refusal: Callable[...,
         assert 0 < caught.value.retry_after <= 0.2
 
 
-def test_messages_of_a_stream_are_slowed_down_not_refused() -> None:
-    """Thirty messages at fifty a second, ten of them at once: none fails, and they take their time."""
-    quotas = {"calls_per_second": 50.0, "burst_seconds": 0.2}
-    with EmbeddedServer(quotas=quotas, agents=AGENTS) as server, grpc.insecure_channel(server.target) as channel:
-        start = control_pb2.StartEpisodeRequest(agent="a", abandon_open=True)
-        messages = [control_pb2.StepStreamRequest(tag=tag, start_episode=start) for tag in range(30)]
+@pytest.mark.parametrize("together", [False, True], ids=["messages", "batch"])
+def test_calls_of_a_stream_are_slowed_down_not_refused(together: bool) -> None:
+    """Thirty at fifty a second, ten of them at once: none fails, and they take their time, in thirty messages or in one. An
+    empty batch counts as a message."""
+    start = control_pb2.StartEpisodeRequest(agent="a", abandon_open=True)
+    calls = [control_pb2.StepStreamRequest(tag=tag, start_episode=start) for tag in range(30)]
+    batches = [control_pb2.StepStreamBatch(), control_pb2.StepStreamBatch(calls=calls)]
+    messages = [control_pb2.StepStreamRequest(tag=tag, batch=batch) for tag, batch in enumerate(batches)] if together else calls
+    with serving(quotas={"calls_per_second": 50.0, "burst_seconds": 0.2}, agents=AGENTS) as wire:
         began = time.monotonic()
-        replies = list(control_pb2_grpc.ControlServiceStub(channel).StepStream(iter(messages), timeout=30))
+        replies = list(wire.control.StepStream(iter(messages), timeout=30))
         took = time.monotonic() - began
-    assert [reply.WhichOneof("outcome") for reply in replies] == ["start_episode"] * 30
+    assert [reply.tag for reply in replies] == list(range(len(messages)))
+    single = replies[1].batch.replies if together else replies
+    assert [reply.WhichOneof("outcome") for reply in single] == ["start_episode"] * 30
     assert took > 0.35
 
 
-def test_a_batch_takes_as_much_as_its_calls() -> None:
-    """Thirty calls in one message at fifty a second, ten of them at once; an empty one counts as a message."""
-    quotas = {"calls_per_second": 50.0, "burst_seconds": 0.2}
-    with EmbeddedServer(quotas=quotas, agents=AGENTS) as server, grpc.insecure_channel(server.target) as channel:
-        start = control_pb2.StartEpisodeRequest(agent="a", abandon_open=True)
-        calls = [control_pb2.StepStreamRequest(tag=tag, start_episode=start) for tag in range(30)]
-        empty = control_pb2.StepStreamRequest(tag=1, batch=control_pb2.StepStreamBatch())
-        full = control_pb2.StepStreamRequest(tag=2, batch=control_pb2.StepStreamBatch(calls=calls))
-        began = time.monotonic()
-        replies = list(control_pb2_grpc.ControlServiceStub(channel).StepStream(iter([empty, full]), timeout=30))
-        took = time.monotonic() - began
-    assert [reply.tag for reply in replies] == [1, 2]
-    assert [reply.WhichOneof("outcome") for reply in replies[1].batch.replies] == ["start_episode"] * 30
-    assert took > 0.35
-
-
-def test_calls_at_once_are_limited_for_each_identity(tmp_path: Path, refusal: Callable[..., Any]) -> None:
+def test_calls_at_once_are_limited_for_each_identity(tmp_path: Path) -> None:
     """A watch is one. When it ends, there is room again."""
     file = tmp_path / "identities.toml"
     tokens = [create_token(file, name, [Role.READ], ["*"]) for name in ("one", "two")]
-    metadata = [(("authorization", f"Bearer {token}"),) for token in tokens]
     settings: dict[str, Any] = {"security": {"identities": file}, "quotas": {"concurrent_calls": 1}}
-    with EmbeddedServer(**settings) as server, grpc.insecure_channel(server.target) as channel:
-        stub = admin_pb2_grpc.AdminServiceStub(channel)
-        watch = stub.WatchAgents(admin_pb2.WatchAgentsRequest(interval_seconds=0.1), metadata=metadata[0], timeout=60)
+    with (
+        EmbeddedServer(**settings) as server,
+        Wire(server.target, token=tokens[0]) as one,
+        Wire(server.target, token=tokens[1]) as two,
+    ):
+        watch = one.admin.WatchAgents(admin_pb2.WatchAgentsRequest(interval_seconds=0.1), timeout=60)
         next(watch)
-
-        def listed(who: int) -> admin_pb2.ListAgentsResponse:
-            return stub.ListAgents(admin_pb2.ListAgentsRequest(), metadata=metadata[who], timeout=20)
-
-        refused = refusal(lambda: listed(0))
-        assert (refused.code, refused.reason) == (Code.RESOURCE_EXHAUSTED, "TOO_MANY_CALLS")
+        refused = refusal(one.list, Code.RESOURCE_EXHAUSTED, "TOO_MANY_CALLS")
         assert refused.retry_seconds
-        listed(1)
+        two.list()
         watch.cancel()
-        until = time.monotonic() + 20
-        while True:
-            try:
-                listed(0)
-                break
-            except grpc.RpcError:
-                assert time.monotonic() < until
-                time.sleep(0.02)
+        eventually(one.list)
 
 
 def test_an_identity_has_so_many_agents_and_no_more(tmp_path: Path) -> None:
@@ -185,7 +163,7 @@ def test_all_agents_together_have_so_much_memory_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("method", ["StepStream", "ImportAgent"])
-def test_a_stream_that_says_nothing_is_ended(method: str, refusal: Callable[..., Any]) -> None:
+def test_a_stream_that_says_nothing_is_ended(method: str) -> None:
     with (
         EmbeddedServer(limits={"stream_idle_seconds": 0.3}, agents=AGENTS) as server,
         grpc.insecure_channel(server.target) as channel,

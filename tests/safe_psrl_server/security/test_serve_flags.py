@@ -1,17 +1,17 @@
 """The flags of `safe-psrl serve` that are about security, as a user gives them."""
 
-import http.client
 import os
 import signal
 import subprocess
 import sys
-import time
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.server_process import reserved_port
+from tests.safe_psrl_server.metrics.scrapes import page
+from tests.system.server_process import reserved_port, wait_until
 
 from safe_psrl_client import Client, UnauthenticatedError, tls_credentials
 
@@ -19,18 +19,12 @@ COMMAND = [sys.executable, "-m", "safe_psrl_cli.main", "serve"]
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("SAFE_PSRL_")}
 
 
-def test_flags_go_into_the_section_and_leave_the_rest_of_it(tmp_path: Path) -> None:
+def test_flags_go_into_the_section_and_leave_the_rest_of_it(tmp_path: Path, command: Any) -> None:
     (tmp_path / "serve.toml").write_text('[security]\nopen_metrics = false\nkey = "of-the-file"\n')
     flags = ["--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a", "--identities", "i", "--insecure"]
-    environment = CLEAN | {"SAFE_PSRL_SECURITY__OPEN_REFLECTION": "true"}
-    done = subprocess.run(
-        [*COMMAND, "--config", tmp_path / "serve.toml", *flags, "--print-config"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    serve = ("serve", "--config", tmp_path / "serve.toml", *flags, "--print-config")
+    done = command(*serve, SAFE_PSRL_SECURITY__OPEN_REFLECTION="true")
+    assert done.returncode == 0, done.stderr
     assert tomllib.loads(done.stdout)["security"] == {
         "certificate": "c",
         "key": "k",
@@ -51,20 +45,18 @@ def test_flags_go_into_the_section_and_leave_the_rest_of_it(tmp_path: Path) -> N
         (["--identities", "nowhere.toml"], "nowhere.toml"),
     ],
 )
-def test_what_cannot_be_used_ends_the_command_in_one_line(tmp_path: Path, flags: list[str], message: str) -> None:
-    done = subprocess.run(
-        [*COMMAND, "--store", "memory:", "--metrics", "", *flags],
-        cwd=tmp_path,
-        env=CLEAN,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+def test_what_cannot_be_used_ends_the_command_in_one_line(command: Any, flags: list[str], message: str) -> None:
+    done = command("serve", "--store", "memory:", "--metrics", "", *flags)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("safe-psrl: ")
     assert message in line
+
+
+def is_healthy(port: int) -> bool:
+    with suppress(OSError):
+        return page(port, "/healthz")[0] == 200
+    return False
 
 
 @pytest.mark.slow
@@ -77,7 +69,8 @@ def test_a_process_with_tls_and_tokens_serves_and_leaves(make_authority: Any, id
     flags += ["--tls-cert", certificate, "--tls-key", key, "--identities", file]
     with (tmp_path / "log").open("w") as log, subprocess.Popen([*COMMAND, *flags], env=CLEAN, stderr=log) as process:
         try:
-            until_healthy(http_port, process)
+            wait_until(lambda: process.poll() is not None or is_healthy(http_port), 180, "the server serves")
+            assert process.poll() is None
             credentials = tls_credentials(authority.certificate)
             with Client(f"127.0.0.1:{port}", credentials=credentials, token=tokens["admin"]) as client:
                 client.create_agent("site/a", "inventory")
@@ -90,20 +83,3 @@ def test_a_process_with_tls_and_tokens_serves_and_leaves(make_authority: Any, id
     text = (tmp_path / "log").read_text()
     assert "identity=admin" in text
     assert not [token for token in tokens.values() if token in text]
-
-
-def until_healthy(port: int, process: "subprocess.Popen[bytes]") -> None:
-    until = time.monotonic() + 180
-    while True:
-        assert process.poll() is None
-        assert time.monotonic() < until
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
-        try:
-            connection.request("GET", "/healthz")
-            if connection.getresponse().status == 200:
-                return
-        except OSError:
-            pass
-        finally:
-            connection.close()
-        time.sleep(0.05)

@@ -1,7 +1,6 @@
 """TLS, mutual TLS, certificates that are replaced while the server runs, and where plain text is allowed."""
 
 import shutil
-import time
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 import structlog
+from tests.system.server_process import wait_until
 
 from safe_psrl_client import Client, PermissionDeniedError, UnauthenticatedError, tls_credentials
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc
@@ -50,13 +50,6 @@ def code_of_call(target: str, credentials: grpc.ChannelCredentials | None) -> gr
         except grpc.RpcError as error:
             return error.code()
         return grpc.StatusCode.OK
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def test_tls_answers_those_who_trust_its_authority(make_authority: Any) -> None:
@@ -119,7 +112,8 @@ def test_certificates_are_replaced_while_the_server_runs(make_authority: Any, tm
         for _ in range(3):  # the old key does not fit the new certificate
             assert code_of_call(server.target, tls_credentials(old.certificate)) is grpc.StatusCode.OK
         shutil.copy(second[1], key)
-        eventually(lambda: code_of_call(server.target, tls_credentials(new.certificate)) is grpc.StatusCode.OK)
+        trusted = tls_credentials(new.certificate)
+        wait_until(lambda: code_of_call(server.target, trusted) is grpc.StatusCode.OK, 20, "the new certificate is in use")
         assert code_of_call(server.target, tls_credentials(old.certificate)) is grpc.StatusCode.UNAVAILABLE
         assert client.get_agent("a").status.agent == "a"
 

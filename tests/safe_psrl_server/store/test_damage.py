@@ -10,11 +10,10 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from safe_psrl_proto.v1 import control_pb2, model_pb2
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.snapshot import snapshot_of
@@ -22,6 +21,8 @@ from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.store import StoreError
 from safe_psrl_server.store.sqlite.directory import COUNTER_FILE
 from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
+from tests.safe_psrl_server.bench import Bench
+from tests.safe_psrl_server.specs import transition
 from tests.safe_psrl_server.store.appending import execute
 
 WAL = f"{DATABASE_FILE}-wal"
@@ -39,35 +40,33 @@ def state_of(record: AgentRecord) -> bytes:
     return snapshot_of(record).SerializeToString(deterministic=True)
 
 
-async def play(bench: Any, name: str, episodes: int, steps: int) -> None:
+async def play(bench: Bench, name: str, episodes: int, steps: int) -> None:
     """Whole episodes, and of the last one only `steps`."""
     for k in range(episodes):
-        started = await bench.commands.start_episode(control_pb2.StartEpisodeRequest(agent=name, state=0))
+        started = await bench.start(name)
         for step in range(3 if k < episodes - 1 else steps):
-            moved = control_pb2.Transition(state=0, action=1, next_state=0)
-            report = control_pb2.ReportTransitionRequest(agent=name, episode=started.episode, step=step, transition=moved)
-            await bench.commands.report(report, wants_action=False)
+            await bench.report(transition(), name, episode=started.episode, step=step)
 
 
-async def fill(bench: Any, spec: model_pb2.AgentSpec) -> dict[str, bytes]:
+async def fill(bench: Bench) -> dict[str, bytes]:
     """Agents with two snapshots, with one, with none, and one that was deleted; a name that looks like a number."""
     for name in ("alpha", "7", "beta", "gone", "omega"):
-        await bench.commands.create(name, spec)
+        await bench.create(name)
         await play(bench, name, 2, 2)
     await bench.snapshot("alpha")
     for name in ("alpha", "beta"):
-        await bench.commands.end_episode(control_pb2.EndEpisodeRequest(agent=name, episode=2))
+        await bench.end(2, name)
         await play(bench, name, 2, 1)
         await bench.snapshot(name)
     await bench.commands.delete("gone")
     for name in ("7", "omega"):  # after the last snapshot
-        await bench.commands.end_episode(control_pb2.EndEpisodeRequest(agent=name, episode=2))
+        await bench.end(2, name)
         await play(bench, name, 2, 1)
     await bench.commands.pause("omega", "night")
     return states_in(bench)
 
 
-def states_in(bench: Any) -> dict[str, bytes]:
+def states_in(bench: Bench) -> dict[str, bytes]:
     return {name: state_of(bench.record(name)) for name in ("alpha", "7", "beta", "omega")}
 
 
@@ -77,19 +76,17 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def images(
-    tmp_path_factory: pytest.TempPathFactory, make_bench: Callable[..., Any], make_spec: Callable[..., model_pb2.AgentSpec]
-) -> dict[str, Image]:
+def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Image]:
     """A database after a clean stop; one after a crash, all of it in its write-ahead log; and one with half of it there."""
 
     async def build() -> dict[str, Image]:
         directory = tmp_path_factory.mktemp("image") / "data"
-        bench = await make_bench(SqliteStore(directory)).open()
-        crashed = Image(states=await fill(bench, make_spec()), files=files_of(directory))
+        bench = await Bench(f"sqlite:{directory}").open()
+        crashed = Image(states=await fill(bench), files=files_of(directory))
         assert len(crashed.files[WAL]) > 20_000
         execute(directory, "PRAGMA wal_checkpoint(TRUNCATE)")
         for name in ("7", "alpha"):
-            await bench.commands.end_episode(control_pb2.EndEpisodeRequest(agent=name, episode=bench.record(name).episode))
+            await bench.end(bench.record(name).episode, name)
             await play(bench, name, 3, 2)
             await bench.snapshot(name)
         halved = Image(states=states_in(bench), files=files_of(directory))
@@ -188,12 +185,17 @@ def test_undamaged_images_give_the_exact_state(tmp_path: Path, images: dict[str,
     assert survey(tmp_path, images[kind], "", [("untouched", lambda _: None)]) == {"exact": 4}
 
 
-@pytest.mark.parametrize("offset", [0, 101])
-def test_flipped_bits_of_the_database(tmp_path: Path, images: dict[str, Image], offset: int) -> None:
-    """Anywhere in the file: header, schema, trees, events, snapshots, unused space."""
+THOROUGH = [pytest.param(0, quarter / 4, 500, marks=pytest.mark.slow) for quarter in range(4)]  # a thousand positions each
+
+
+@pytest.mark.parametrize(("stride", "offset", "exact"), [(331, 0.0, 100), (331, 0.3, 100), *THOROUGH])
+def test_flipped_bits_of_the_database(tmp_path: Path, images: dict[str, Image], stride: int, offset: float, exact: int) -> None:
+    """Anywhere in the file: header, schema, trees, events, snapshots, unused space. The offset is in strides."""
     image = images["clean"]
-    counts = survey(tmp_path, image, DATABASE_FILE, flips(len(image.files[DATABASE_FILE]), 331, offset))
-    assert counts["exact"] > 100
+    size = len(image.files[DATABASE_FILE])
+    stride = stride or size // 1000 | 1
+    counts = survey(tmp_path, image, DATABASE_FILE, flips(size, stride, int(offset * stride)))
+    assert counts["exact"] > exact
     assert counts["quarantined"] + counts["refused"] > 0
 
 
@@ -207,7 +209,6 @@ def test_flipped_bits_of_the_header_and_the_schema(tmp_path: Path, images: dict[
 
 
 def test_a_database_that_was_cut_off(tmp_path: Path, images: dict[str, Image]) -> None:
-    """To any length, none included."""
     image = images["clean"]
     size = len(image.files[DATABASE_FILE])
     lengths = sorted({0, 1, 15, 16, 99, 100, 512, size - 1, *range(0, size, 1024)})
@@ -217,7 +218,6 @@ def test_a_database_that_was_cut_off(tmp_path: Path, images: dict[str, Image]) -
 
 
 def test_lost_sectors_of_the_database(tmp_path: Path, images: dict[str, Image]) -> None:
-    """512 bytes that read as zeros."""
     image = images["clean"]
     counts = survey(
         tmp_path, image, DATABASE_FILE, [zero(start, 512) for start in range(0, len(image.files[DATABASE_FILE]), 512)]
@@ -226,14 +226,16 @@ def test_lost_sectors_of_the_database(tmp_path: Path, images: dict[str, Image]) 
     assert counts["exact"] > 5
 
 
-@pytest.mark.parametrize("kind", ["crashed", "halved"])
-def test_flipped_bits_of_the_log(tmp_path: Path, images: dict[str, Image], kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "positions", "refused"),
+    [("crashed", 110, 50), ("halved", 110, 50), pytest.param("crashed", 1000, 500, marks=pytest.mark.slow)],
+)
+def test_flipped_bits_of_the_log(tmp_path: Path, images: dict[str, Image], kind: str, positions: int, refused: int) -> None:
     """SQLite drops a log from its first broken frame on; commits that were acknowledged are then missed, and counted."""
     image = images[kind]
     size = len(image.files[WAL])
-    damages = [*flips(32, 3), *flips(size, size // 110 | 1, 32)]
-    counts = survey(tmp_path, image, WAL, damages)
-    assert counts["refused"] > 50
+    counts = survey(tmp_path, image, WAL, [*flips(32, 3), *flips(size, size // positions | 1, 32)])
+    assert counts["refused"] > refused
 
 
 @pytest.mark.parametrize("kind", ["crashed", "halved"])
@@ -276,23 +278,3 @@ def test_flipped_bits_under_the_log(tmp_path: Path, images: dict[str, Image]) ->
     image = images["halved"]
     counts = survey(tmp_path, image, DATABASE_FILE, flips(len(image.files[DATABASE_FILE]), 997))
     assert counts["exact"] > 20
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-def test_flipped_bits_of_the_database_everywhere(tmp_path: Path, images: dict[str, Image], part: int) -> None:
-    """As above, a thousand positions each."""
-    image = images["clean"]
-    size = len(image.files[DATABASE_FILE])
-    stride = size // 1000 | 1
-    counts = survey(tmp_path, image, DATABASE_FILE, flips(size, stride, part * (stride // 4)))
-    assert counts["exact"] > 500
-
-
-@pytest.mark.slow
-def test_flipped_bits_of_the_log_everywhere(tmp_path: Path, images: dict[str, Image]) -> None:
-    """As above, a thousand positions."""
-    image = images["crashed"]
-    size = len(image.files[WAL])
-    counts = survey(tmp_path, image, WAL, flips(size, size // 1000 | 1, 1))
-    assert counts["refused"] > 500

@@ -24,13 +24,11 @@ async def tail(store: EventStore, agent: str, after: int) -> list[bytes]:
 
 
 async def test_an_unknown_agent_is_an_empty_stream(store: EventStore) -> None:
-    """Version 0, nothing in it, and not listed."""
     assert await store.load("nobody") == StoredStream(None, [], 0)
     assert await store.heads() == {}
 
 
 async def test_events_come_back_as_they_were_appended(store: EventStore) -> None:
-    """In order, byte for byte; versions count events."""
     assert await append(store, "a", 0, [b"one", b"two"]) == 2
     assert await append(store, "a", 2, [b"", b"\x00\xff"]) == 4
     assert await store.load("a") == StoredStream(None, [b"one", b"two", b"", b"\x00\xff"], 4)
@@ -47,7 +45,6 @@ async def test_an_append_elsewhere_than_at_the_end_changes_nothing(store: EventS
 
 
 async def test_a_conflict_of_a_new_agent_leaves_no_trace(store: EventStore) -> None:
-    """A refused first append does not make the agent known."""
     with pytest.raises(VersionConflictError):
         await append(store, "a", 1, [b"x"])
     assert await store.heads() == {}
@@ -64,7 +61,6 @@ async def test_an_empty_append_changes_nothing(store: EventStore) -> None:
 
 
 async def test_agents_are_listed_by_name(store: EventStore) -> None:
-    """Sorted as text, whatever they look like."""
     names = ["b", "a/9", "a/10", "7", "Z"]
     for name in names:
         await append(store, name, 0, [b"x"])
@@ -72,7 +68,6 @@ async def test_agents_are_listed_by_name(store: EventStore) -> None:
 
 
 async def test_streams_do_not_touch_each_other(store: EventStore) -> None:
-    """Versions and events are each agent's own."""
     await append(store, "a", 0, [b"a1", b"a2"])
     await append(store, "b", 0, [b"b1"])
     assert (await store.load("b")) == StoredStream(None, [b"b1"], 1)
@@ -80,7 +75,6 @@ async def test_streams_do_not_touch_each_other(store: EventStore) -> None:
 
 
 async def test_a_snapshot_shortens_what_is_loaded(store: EventStore) -> None:
-    """The snapshot and the events after it; appending goes on where it was."""
     await append(store, "a", 0, [b"1", b"2", b"3"])
     await store.save_snapshot("a", 2, b"two")
     assert await store.load("a") == StoredStream(b"two", [b"3"], 3)
@@ -100,7 +94,6 @@ async def test_a_snapshot_that_is_not_newer_is_ignored(store: EventStore, versio
 
 
 async def test_racing_appends_have_one_winner(store: EventStore) -> None:
-    """Of many that expect the same version exactly one gets in."""
     outcomes = await asyncio.gather(*(append(store, "a", 0, [b"%d" % i]) for i in range(50)), return_exceptions=True)
     winners = [i for i, outcome in enumerate(outcomes) if outcome == 1]
     assert len(winners) == 1
@@ -123,7 +116,6 @@ async def test_many_appends_at_once_are_all_kept_in_order(store: EventStore) -> 
 
 
 async def test_the_tail_of_a_stream_is_what_came_after(store: EventStore) -> None:
-    """What a reader that knows the stream up to a version lacks."""
     await append(store, "a", 0, [b"1", b"2", b"3"])
     assert await tail(store, "a", 0) == [b"1", b"2", b"3"]
     assert await tail(store, "a", 2) == [b"3"]
@@ -192,7 +184,6 @@ async def test_a_stream_can_be_stored_anew(store: EventStore, with_snapshot: boo
 
 
 async def test_a_stream_that_is_all_snapshot_can_be_stored_anew(store: EventStore) -> None:
-    """Nothing was appended since."""
     await store.restore("a", StoredStream(b"four", [], 4))
     assert await store.load("a") == StoredStream(b"four", [], 4)
     assert await append(store, "a", 4, [b"5"]) == 5
@@ -201,7 +192,6 @@ async def test_a_stream_that_is_all_snapshot_can_be_stored_anew(store: EventStor
 
 @pytest.mark.parametrize("address", ["", "memory", "memory:x", "sqlite:", "sqlite", "postgres:x", "data", "postgresql:x"])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
-    """In one line that says what to write."""
     with pytest.raises(StoreError, match=r"write sqlite:DIRECTORY, postgresql://USER@HOST/DATABASE or memory:$"):
         open_store(address)
 
@@ -210,7 +200,6 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
 
 
 async def test_policies_come_and_go_with_events(store: EventStore) -> None:
-    """Each with the append that names it; what is not named stays."""
     await append(store, "a", 0, [b"1"], {1: b"one"})
     await append(store, "a", 1, [b"2"])
     await append(store, "a", 2, [b"3", b"4"], {2: b"two", 3: b"three"}, [1])
@@ -220,7 +209,6 @@ async def test_policies_come_and_go_with_events(store: EventStore) -> None:
 
 
 async def test_policies_are_each_agents_own(store: EventStore) -> None:
-    """The same episode of another agent has another one, in the same commit too."""
     await asyncio.gather(*(append(store, name, 0, [b"1"], {1: name.encode()}) for name in "abcde"))
     await asyncio.gather(
         append(store, "a", 1, [b"2"], {}, [1]), append(store, "b", 1, [b"2"], {2: b"new"}), append(store, "c", 1, [b"2"])
