@@ -3,7 +3,8 @@
 SafePsrlError
 ├── SpecError         an invalid specification or option; names the field, its place and the value
 ├── TransitionError   an observation that the specification rules out
-└── InfeasibleError   no policy satisfies the budget; has the least achievable cost
+├── InfeasibleError   no policy satisfies the budget; has the least achievable cost
+└── PlanStoppedError  another thread stopped the plan
 """
 
 import numpy as np
@@ -31,6 +32,10 @@ class TransitionError(SafePsrlError):
         super().__init__(f"transition {field} = {shown(value)}: {requirement}")
         self.field = field
         self.value = value
+
+
+class PlanStoppedError(SafePsrlError):
+    """The plan was stopped before it was complete."""
 
 
 class InfeasibleError(SafePsrlError):

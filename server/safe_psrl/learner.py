@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from safe_psrl.arrays import Counts, Floats, Policy
-from safe_psrl.errors import TransitionError
+from safe_psrl.arrays import Counts, Floats, Mask, Policy
+from safe_psrl.errors import PlanStoppedError, TransitionError
 from safe_psrl.methods.adaptive import begin_adaptive_episode, begin_adaptive_with_several
-from safe_psrl.methods.episode import Draft, Problem, begin_episode, empty_draft, problem_of
+from safe_psrl.methods.episode import Draft, Problem, assumption_is_certain, begin_episode, empty_draft, problem_of
 from safe_psrl.posterior.streams import MAX_SEED
 from safe_psrl.problem.checks import checked_integer, sealed
 from safe_psrl.problem.options import SafePsrlOptions
@@ -72,13 +72,25 @@ class Plan:
 
 
 class SafePsrl:
-    """The algorithm for one problem, with its options and seed. Holds no state: methods take one and return the next."""
+    """The algorithm for one problem, with its options and seed. Holds no state: methods take one and return the next.
 
-    def __init__(self, spec: CmdpSpec, options: SafePsrlOptions | None = None, seed: int = 0) -> None:
+    `always_satisfiable` is the answer of `assumption_is_certain`, which takes as long as a plan for each constraint; it is
+    computed unless it is given.
+    """
+
+    def __init__(
+        self,
+        spec: CmdpSpec,
+        options: SafePsrlOptions | None = None,
+        seed: int = 0,
+        *,
+        always_satisfiable: bool | None = None,
+    ) -> None:
         self.spec = spec
         self.options = options or SafePsrlOptions()
         self.seed = checked_integer("seed", seed, 0, MAX_SEED)
-        self.problem: Problem = problem_of(spec, self.options)
+        self.always_satisfiable = assumption_is_certain(spec) if always_satisfiable is None else always_satisfiable
+        self.problem: Problem = problem_of(spec, self.options, self.always_satisfiable)
 
     def with_seed(self, seed: int) -> "SafePsrl":
         """The same for another seed. What was made of the problem, which takes time and room, is shared."""
@@ -103,10 +115,12 @@ class SafePsrl:
         after = AgentState(plan.episode, plan.next_dual_variables, state.transition_counts, state.signal_sums, state.visits)
         return after, plan
 
-    def plan(self, state: AgentState) -> Plan:
-        """What that episode will play, of a state that is settled."""
-        k, draft = state.episode + 1, empty_draft(self.spec, randomised=self.options.is_adaptive)
+    def plan(self, state: AgentState, stop: Mask | None = None) -> Plan:
+        """What that episode will play, of a state that is settled. Raises `PlanStoppedError` once `stop` [1] is set."""
+        k, draft = state.episode + 1, empty_draft(self.spec, randomised=self.options.is_adaptive, stop=stop)
         draws, satisfied = self._begin(state, k, draft)
+        if draft.stop[0]:
+            raise PlanStoppedError(f"episode {k} was not planned: the plan was stopped")
         return Plan(
             episode=k,
             policy=sealed(draft.policy),

@@ -31,8 +31,15 @@ class Limits(_Section):
     max_total_table_entries: int = Field(
         500_000_000, ge=1, description="Maximum entries of all agents together; bounds the server's memory."
     )
-    max_message_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="Maximum size of a message, sent or received.")
-    max_concurrent_calls: int = Field(4096, ge=1, description="Maximum concurrent calls; further ones get RESOURCE_EXHAUSTED.")
+    max_plan_work: int = Field(
+        5_000_000_000, ge=1, description="Maximum products of one plan: states * actions * next states * horizon * signals."
+    )
+    max_message_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Maximum size of a received message, uncompressed.")
+    max_import_bytes: int = Field(256 * 1024 * 1024, ge=1024, description="Maximum size of an imported agent.")
+    max_concurrent_calls: int = Field(4096, ge=1, description="Maximum concurrent calls of authenticated callers.")
+    max_public_calls: int = Field(256, ge=1, description="Maximum concurrent calls that need no credential, such as health.")
+    max_public_calls_per_address: int = Field(32, ge=1, description="Maximum of those from one address.")
+    watch_seconds: float = Field(600.0, gt=0, description="After this time a watch is ended; clients watch again.")
     max_stream_backlog: int = Field(
         256, ge=1, description="Maximum calls of one StepStream whose replies the client has not read."
     )
@@ -54,7 +61,7 @@ class Quotas(_Section):
 
     calls_per_second: float = Field(0.0, ge=0, description="Calls and stream messages per second, on average.")
     burst_seconds: float = Field(2.0, gt=0, description="Size of a burst, in seconds of calls_per_second.")
-    concurrent_calls: int = Field(0, ge=0, description="Concurrent calls.")
+    concurrent_calls: int = Field(1024, ge=0, description="Concurrent calls of an identity.")
     max_agents: int = Field(0, ge=0, description="Agents that match the identity's patterns.")
 
 

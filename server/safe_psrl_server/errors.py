@@ -55,7 +55,10 @@ class FailedPreconditionError(ServiceError):
 
 class LimitExceededError(ServiceError):
     reason = "LIMIT_EXCEEDED"
-    retry_seconds: float | None = None
+
+    def __init__(self, message: str, reason: str | None = None, *, retry_seconds: float = 1.0) -> None:
+        super().__init__(message, reason)
+        self.retry_seconds = retry_seconds
 
 
 class DeadlineError(ServiceError):

@@ -32,7 +32,6 @@ from safe_psrl_server.rpc.health import HealthService
 from safe_psrl_server.rpc.middleware import Services
 from safe_psrl_server.security.access import AccessControl, may_scrape
 from safe_psrl_server.security.identities import IdentitiesError, IdentityStore
-from safe_psrl_server.security.quotas import RateLimiter
 from safe_psrl_server.security.tls import certificates_of, is_local
 from safe_psrl_server.store import StoreFailedError, open_store, redacted_address
 
@@ -52,7 +51,7 @@ class Server:
             self._store, config.limits, config.snapshots, meter=meter, refresh_seconds=config.refresh_seconds
         )
         self._commands = AgentCommands(self.agents)
-        self._health = HealthService()
+        self._health = HealthService(config.limits.watch_seconds)
         self._identities: IdentityStore | None = None
         self._http: HttpEndpoint | None = None
 
@@ -129,7 +128,7 @@ class Server:
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", limits.max_message_bytes),
-                ("grpc.max_send_message_length", limits.max_message_bytes),
+                ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
@@ -139,10 +138,9 @@ class Server:
                 ("grpc.max_connection_age_ms", int(limits.max_connection_age_seconds * 1000)),
                 ("grpc.max_connection_age_grace_ms", int(limits.connection_grace_seconds * 1000)),
             ],
-            maximum_concurrent_rpcs=limits.max_concurrent_calls,
         )
         security = self.config.security
-        access = AccessControl(self._identities, RateLimiter(self.config.quotas), open_reflection=security.open_reflection)
+        access = AccessControl(self._identities, self.config.quotas, limits, open_reflection=security.open_reflection)
         metrics, rejections = CallMetrics(self.agents.meter.registry), Rejections(self.agents.meter)
         services: Any = Services(metrics, access, rejections, limits.stream_idle_seconds)
         control = ControlService(self._commands, limits.max_stream_backlog)

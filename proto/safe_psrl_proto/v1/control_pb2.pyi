@@ -37,6 +37,7 @@ class StartEpisodeRequest(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     WITH_POLICY_FIELD_NUMBER: _builtins.int
     ABANDON_OPEN_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """The agent's name."""
     request_id: _builtins.str
@@ -51,6 +52,8 @@ class StartEpisodeRequest(_message.Message):
     """Abandon open episodes, for example after a restart of the environment. Otherwise too many open episodes are
     FAILED_PRECONDITION, EPISODE_OPEN, unless they have been inactive for the agent's timeout.
     """
+    incarnation: _builtins.int
+    """The agent's incarnation, from an earlier reply: NOT_FOUND if the agent was deleted and created again since. 0: any."""
     def __init__(
         self,
         *,
@@ -59,10 +62,11 @@ class StartEpisodeRequest(_message.Message):
         state: _builtins.int | None = ...,
         with_policy: _builtins.bool = ...,
         abandon_open: _builtins.bool = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "abandon_open", b"abandon_open", "agent", b"agent", "request_id", b"request_id", "state", b"state", "with_policy", b"with_policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "abandon_open", b"abandon_open", "agent", b"agent", "incarnation", b"incarnation", "request_id", b"request_id", "state", b"state", "with_policy", b"with_policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
     _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
@@ -81,6 +85,7 @@ class StartEpisodeResponse(_message.Message):
     PREDICTED_COSTS_FIELD_NUMBER: _builtins.int
     PREDICTED_REWARD_FIELD_NUMBER: _builtins.int
     DUAL_VARIABLES_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     episode: _builtins.int
     """Number of the episode."""
     horizon: _builtins.int
@@ -89,6 +94,8 @@ class StartEpisodeResponse(_message.Message):
     """Action at step 0 for the state of the request; absent if none was given."""
     predicted_reward: _builtins.float
     """Expected reward under the sampled kernel."""
+    incarnation: _builtins.int
+    """Identifies the agent until it is deleted; for later requests."""
     @_builtins.property
     def policy(self) -> _model_pb2.Policy:
         """If requested."""
@@ -111,10 +118,11 @@ class StartEpisodeResponse(_message.Message):
         predicted_costs: _abc.Iterable[_builtins.float] | None = ...,
         predicted_reward: _builtins.float = ...,
         dual_variables: _abc.Iterable[_builtins.float] | None = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "action", b"action", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "action", b"action", "dual_variables", b"dual_variables", "episode", b"episode", "horizon", b"horizon", "policy", b"policy", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "action", b"action", "dual_variables", b"dual_variables", "episode", b"episode", "horizon", b"horizon", "incarnation", b"incarnation", "policy", b"policy", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__action: _TypeAlias = _typing.Literal["action"]  # noqa: Y015
     _WhichOneofArgType__action: _TypeAlias = _typing.Literal["_action", b"_action"]  # noqa: Y015
@@ -130,6 +138,7 @@ class GetActionRequest(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     EPISODE_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """The agent's name."""
     state: _builtins.int
@@ -138,6 +147,8 @@ class GetActionRequest(_message.Message):
     """An open episode. Absent: the one that is open, or a new one."""
     step: _builtins.int
     """At most the next step of the episode; earlier ones may be requested again. Absent: the next step."""
+    incarnation: _builtins.int
+    """The agent's incarnation, from an earlier reply: NOT_FOUND if the agent was deleted and created again since. 0: any."""
     def __init__(
         self,
         *,
@@ -145,10 +156,11 @@ class GetActionRequest(_message.Message):
         state: _builtins.int = ...,
         episode: _builtins.int | None = ...,
         step: _builtins.int | None = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_episode", b"_episode", "_step", b"_step", "episode", b"episode", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_episode", b"_episode", "_step", b"_step", "agent", b"agent", "episode", b"episode", "state", b"state", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_episode", b"_episode", "_step", b"_step", "agent", b"agent", "episode", b"episode", "incarnation", b"incarnation", "state", b"state", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__episode: _TypeAlias = _typing.Literal["episode"]  # noqa: Y015
     _WhichOneofArgType__episode: _TypeAlias = _typing.Literal["_episode", b"_episode"]  # noqa: Y015
@@ -169,6 +181,7 @@ class GetActionResponse(_message.Message):
     EPISODE_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     FALLBACK_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     action: _builtins.int
     """What to play."""
     episode: _builtins.int
@@ -177,6 +190,8 @@ class GetActionResponse(_message.Message):
     """The step that it is for."""
     fallback: _builtins.bool
     """The agent is paused and this is its fallback policy's action."""
+    incarnation: _builtins.int
+    """As in StartEpisodeResponse."""
     def __init__(
         self,
         *,
@@ -184,10 +199,11 @@ class GetActionResponse(_message.Message):
         episode: _builtins.int = ...,
         step: _builtins.int = ...,
         fallback: _builtins.bool = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "episode", b"episode", "fallback", b"fallback", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "episode", b"episode", "fallback", b"fallback", "incarnation", b"incarnation", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -247,12 +263,15 @@ class ReportTransitionRequest(_message.Message):
     EPISODE_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     TRANSITION_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """The agent's name."""
     episode: _builtins.int
     """The episode; absent: the open one."""
     step: _builtins.int
     """The step; absent: the next one. A step beyond the next is OUT_OF_RANGE with `expected_step`."""
+    incarnation: _builtins.int
+    """The agent's incarnation, from an earlier reply: NOT_FOUND if the agent was deleted and created again since. 0: any."""
     @_builtins.property
     def transition(self) -> Global___Transition:
         """What was seen."""
@@ -264,10 +283,11 @@ class ReportTransitionRequest(_message.Message):
         episode: _builtins.int | None = ...,
         step: _builtins.int | None = ...,
         transition: Global___Transition | None = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_episode", b"_episode", "_step", b"_step", "episode", b"episode", "step", b"step", "transition", b"transition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_episode", b"_episode", "_step", b"_step", "agent", b"agent", "episode", b"episode", "step", b"step", "transition", b"transition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_episode", b"_episode", "_step", b"_step", "agent", b"agent", "episode", b"episode", "incarnation", b"incarnation", "step", b"step", "transition", b"transition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__episode: _TypeAlias = _typing.Literal["episode"]  # noqa: Y015
     _WhichOneofArgType__episode: _TypeAlias = _typing.Literal["_episode", b"_episode"]  # noqa: Y015
@@ -319,10 +339,12 @@ class StepRequest(_message.Message):
     EPISODE_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     TRANSITION_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """As in ReportTransitionRequest."""
     episode: _builtins.int
     step: _builtins.int
+    incarnation: _builtins.int
     @_builtins.property
     def transition(self) -> Global___Transition: ...
     def __init__(
@@ -332,10 +354,11 @@ class StepRequest(_message.Message):
         episode: _builtins.int | None = ...,
         step: _builtins.int | None = ...,
         transition: Global___Transition | None = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_episode", b"_episode", "_step", b"_step", "episode", b"episode", "step", b"step", "transition", b"transition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_episode", b"_episode", "_step", b"_step", "agent", b"agent", "episode", b"episode", "step", b"step", "transition", b"transition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_episode", b"_episode", "_step", b"_step", "agent", b"agent", "episode", b"episode", "incarnation", b"incarnation", "step", b"step", "transition", b"transition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__episode: _TypeAlias = _typing.Literal["episode"]  # noqa: Y015
     _WhichOneofArgType__episode: _TypeAlias = _typing.Literal["_episode", b"_episode"]  # noqa: Y015
@@ -591,10 +614,13 @@ class ReportEpisodeRequest(_message.Message):
     EPISODE_FIELD_NUMBER: _builtins.int
     TRANSITIONS_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """The agent's name."""
     episode: _builtins.int
     """The episode; required."""
+    incarnation: _builtins.int
+    """The agent's incarnation, from an earlier reply: NOT_FOUND if the agent was deleted and created again since. 0: any."""
     @_builtins.property
     def transitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Transition]:
         """From step 0 on, one after the other; steps that were reported before must be equal."""
@@ -612,10 +638,11 @@ class ReportEpisodeRequest(_message.Message):
         episode: _builtins.int = ...,
         transitions: _abc.Iterable[Global___Transition] | None = ...,
         next: Global___StartEpisodeRequest | None = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["next", b"next"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "episode", b"episode", "next", b"next", "transitions", b"transitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "episode", b"episode", "incarnation", b"incarnation", "next", b"next", "transitions", b"transitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -658,22 +685,26 @@ class EndEpisodeRequest(_message.Message):
     AGENT_FIELD_NUMBER: _builtins.int
     EPISODE_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """The agent's name."""
     episode: _builtins.int
     """The episode; required."""
     end: _events_pb2.EpisodeEnd.ValueType
     """TRUNCATED or ABANDONED; unspecified stands for TRUNCATED."""
+    incarnation: _builtins.int
+    """The agent's incarnation, from an earlier reply: NOT_FOUND if the agent was deleted and created again since. 0: any."""
     def __init__(
         self,
         *,
         agent: _builtins.str = ...,
         episode: _builtins.int = ...,
         end: _events_pb2.EpisodeEnd.ValueType = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "end", b"end", "episode", b"episode"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "end", b"end", "episode", b"episode", "incarnation", b"incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -151,6 +151,7 @@ class EpisodeStarted(_message.Message):
     PLAN_SECONDS_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     POLICY_DIGEST_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     episode: _builtins.int
     """From 1, one more than the last."""
     request_id: _builtins.str
@@ -171,6 +172,8 @@ class EpisodeStarted(_message.Message):
     """Of a large policy, which is stored beside the stream while its episode is kept: the BLAKE2b digest, 32 bytes, of
     what is stored, a Policy message compressed with zlib. Empty if the policy is in this message.
     """
+    incarnation: _builtins.int
+    """Time of the agent's creation: it tells the agent from others of the same name."""
     @_builtins.property
     def policy(self) -> _model_pb2.Policy:
         """What will be played. Of a large one, where it is stored, the sizes alone."""
@@ -213,10 +216,11 @@ class EpisodeStarted(_message.Message):
         plan_seconds: _builtins.float = ...,
         state: _builtins.int | None = ...,
         policy_digest: _builtins.bytes = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "policy", b"policy", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "dual_scale", b"dual_scale", "dual_variables", b"dual_variables", "episode", b"episode", "kernel_draws", b"kernel_draws", "kernel_satisfiable", b"kernel_satisfiable", "next_dual_variables", b"next_dual_variables", "pessimism", b"pessimism", "plan_seconds", b"plan_seconds", "planned_by", b"planned_by", "policy", b"policy", "policy_digest", b"policy_digest", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward", "request_id", b"request_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "dual_scale", b"dual_scale", "dual_variables", b"dual_variables", "episode", b"episode", "incarnation", b"incarnation", "kernel_draws", b"kernel_draws", "kernel_satisfiable", b"kernel_satisfiable", "next_dual_variables", b"next_dual_variables", "pessimism", b"pessimism", "plan_seconds", b"plan_seconds", "planned_by", b"planned_by", "policy", b"policy", "policy_digest", b"policy_digest", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward", "request_id", b"request_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
     _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
@@ -361,7 +365,7 @@ Global___AgentResumed: _TypeAlias = AgentResumed  # noqa: Y015
 
 @_typing.final
 class AgentDeleted(_message.Message):
-    """The agent was deleted. Its name may be used again; the stream continues, so versions distinguish both agents."""
+    """The agent is deleted. Never stored: the commit removes everything that is stored of the agent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -540,7 +544,6 @@ class Snapshot(_message.Message):
     TOTALS_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     PAUSE_REASON_FIELD_NUMBER: _builtins.int
-    DELETED_FIELD_NUMBER: _builtins.int
     CREATED_MICROS_FIELD_NUMBER: _builtins.int
     format: _builtins.int
     """Of this message's meaning. 1 now."""
@@ -550,7 +553,6 @@ class Snapshot(_message.Message):
     """Episodes started."""
     paused: _builtins.bool
     pause_reason: _builtins.str
-    deleted: _builtins.bool
     created_micros: _builtins.int
     @_builtins.property
     def spec(self) -> _model_pb2.AgentSpec: ...
@@ -591,12 +593,11 @@ class Snapshot(_message.Message):
         totals: Global___Totals | None = ...,
         paused: _builtins.bool = ...,
         pause_reason: _builtins.str = ...,
-        deleted: _builtins.bool = ...,
         created_micros: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "visits", b"visits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_micros", b"created_micros", "deleted", b"deleted", "dual_variables", b"dual_variables", "episode", b"episode", "episodes", b"episodes", "format", b"format", "pause_reason", b"pause_reason", "paused", b"paused", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "version", b"version", "visits", b"visits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_micros", b"created_micros", "dual_variables", b"dual_variables", "episode", b"episode", "episodes", b"episodes", "format", b"format", "pause_reason", b"pause_reason", "paused", b"paused", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "version", b"version", "visits", b"visits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -332,12 +332,15 @@ class AgentSpec(_message.Message):
     FALLBACK_POLICY_FIELD_NUMBER: _builtins.int
     MAX_OPEN_EPISODES_FIELD_NUMBER: _builtins.int
     EPISODE_TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    ALWAYS_SATISFIABLE_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
     """From 0 to 2^63 - 1. The same seed and the same observations give the same actions."""
     max_open_episodes: _builtins.int
     """Episodes that may be open at once, from 1 to 1,000; 0 stands for 1. The bound on the constraint violation is proven for 1."""
     episode_timeout_seconds: _builtins.float
     """Seconds without activity after which a new episode replaces an open one. 0 means the server's default."""
+    always_satisfiable: _builtins.bool
+    """Set by the server: every kernel on the support has a policy that costs satisfiable_cost or less, so that no draw is rejected."""
     @_builtins.property
     def cmdp(self) -> Global___CmdpSpec:
         """The problem."""
@@ -359,11 +362,14 @@ class AgentSpec(_message.Message):
         fallback_policy: Global___Policy | None = ...,
         max_open_episodes: _builtins.int = ...,
         episode_timeout_seconds: _builtins.float = ...,
+        always_satisfiable: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cmdp", b"cmdp", "fallback_policy", b"fallback_policy", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "fallback_policy", b"fallback_policy", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cmdp", b"cmdp", "episode_timeout_seconds", b"episode_timeout_seconds", "fallback_policy", b"fallback_policy", "max_open_episodes", b"max_open_episodes", "options", b"options", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "episode_timeout_seconds", b"episode_timeout_seconds", "fallback_policy", b"fallback_policy", "max_open_episodes", b"max_open_episodes", "options", b"options", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__always_satisfiable: _TypeAlias = _typing.Literal["always_satisfiable"]  # noqa: Y015
+    _WhichOneofArgType__always_satisfiable: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__always_satisfiable) -> _WhichOneofReturnType__always_satisfiable | None: ...
 
 Global___AgentSpec: _TypeAlias = AgentSpec  # noqa: Y015

@@ -46,9 +46,12 @@ class Draft(NamedTuple):
     pessimism: Floats  # [M], epsilon_k
     dual_scale: Floats  # [M], eta_k
     dual_next: Floats  # [M], lambda_{k+1}
+    stop: Mask  # [1], set by another thread: no more kernels are drawn, and the plan must not be used
 
 
-def problem_of(spec: CmdpSpec, options: SafePsrlOptions) -> Problem:
+def problem_of(spec: CmdpSpec, options: SafePsrlOptions, always_satisfiable: bool | None = None) -> Problem:
+    if always_satisfiable is None:
+        always_satisfiable = assumption_is_certain(spec)
     return Problem(
         initial=spec.initial_distribution,
         tau=spec.cost_budgets,
@@ -59,7 +62,7 @@ def problem_of(spec: CmdpSpec, options: SafePsrlOptions) -> Problem:
         k_epsilon=options.pessimism_coefficient,
         cap_pessimism=options.cap_pessimism,
         confidence=options.confidence,
-        max_draws=1 if assumption_is_certain(spec) else options.max_kernel_draws,
+        max_draws=1 if always_satisfiable else options.max_kernel_draws,
     )
 
 
@@ -77,12 +80,13 @@ def assumption_is_certain(spec: CmdpSpec) -> bool:
     )
 
 
-def empty_draft(spec: CmdpSpec, *, randomised: bool) -> Draft:
+def empty_draft(spec: CmdpSpec, *, randomised: bool, stop: Mask | None = None) -> Draft:
     policy = np.empty((spec.horizon, spec.num_states), np.int32)
     probabilities = np.empty((spec.horizon if randomised else 0, *spec.available_actions.shape))
     values = np.empty((1 + spec.num_constraints, spec.num_states))
-    vectors = (np.zeros(spec.num_constraints) for _ in range(4))
-    return Draft(np.empty(spec.dirichlet_prior.shape), policy, probabilities, values, *vectors)
+    costs, pessimism, scale, dual = (np.zeros(spec.num_constraints) for _ in range(4))
+    flag = np.zeros(1, np.bool_) if stop is None else stop
+    return Draft(np.empty(spec.dirichlet_prior.shape), policy, probabilities, values, costs, pessimism, scale, dual, flag)
 
 
 @compiled
@@ -112,7 +116,7 @@ def draw_satisfiable_kernel(
 ) -> tuple[int, bool]:
     """Write p_k; return the number of kernels drawn, and whether the last satisfies c0."""
     stream, draws, satisfied = stream_of(seed, k, POSTERIOR), 0, False
-    while not satisfied and draws < problem.max_draws:
+    while not satisfied and draws < problem.max_draws and not draft.stop[0]:
         draw_kernel(stream, problem.prior, counts, draft.p)
         draws += 1
         satisfied = problem.max_draws == 1 or reaches_satisfiable_costs(problem, signals, draft)

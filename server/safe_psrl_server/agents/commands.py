@@ -1,5 +1,6 @@
 """The calls of both services as commands on agents: which decision, in which order, with what reply. Free of gRPC."""
 
+import asyncio
 import re
 from asyncio import Future
 from functools import partial
@@ -10,15 +11,16 @@ from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents import decisions
 from safe_psrl_server.agents.decisions import Acted, Decision, PlanNeeded, Reported, TimedPlan
-from safe_psrl_server.agents.definition import cmdp_to_message, completed, definition_of
+from safe_psrl_server.agents.definition import MAX_NAME, check_size, check_text, cmdp_to_message, completed, definition_of
 from safe_psrl_server.agents.planner import PLANNED_BY
 from safe_psrl_server.agents.record import AgentRecord, Episode
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.snapshot import check_record
-from safe_psrl_server.agents.validation import check_first_state, find_episode
+from safe_psrl_server.agents.validation import check_first_state, check_incarnation, find_episode
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+MAX_REASON: Final = 500  # characters
 
 
 class ReportedEpisode(NamedTuple):
@@ -92,6 +94,7 @@ class AgentCommands:
             step=request.step if request.HasField("step") else None,
             transition=request.transition,
             now_micros=self.agents.now_micros(),
+            incarnation=request.incarnation,
             wants_action=wants_action,
         )
         return self.agents.runtime.submit(request.agent, decide)
@@ -103,6 +106,7 @@ class AgentCommands:
             raise InvalidArgumentError("next.agent", f"must be {request.agent!r} or left out (is {following.agent!r})")
 
         def decide(record: AgentRecord) -> Decision[ReportedEpisode] | PlanNeeded[ReportedEpisode]:
+            check_incarnation(record, request.incarnation)
             episode = find_episode(record, request.episode)
             fresh, duplicates, done = decisions.report_all(record, episode, request.transitions)
             now = self.agents.now_micros()
@@ -126,7 +130,9 @@ class AgentCommands:
 
     def end_episode(self, request: control_pb2.EndEpisodeRequest) -> "Future[Episode]":
         now = self.agents.now_micros()
-        decide = partial(decisions.end_episode, number=request.episode, end=request.end, now_micros=now)
+        decide = partial(
+            decisions.end_episode, number=request.episode, end=request.end, now_micros=now, incarnation=request.incarnation
+        )
         return self.agents.runtime.submit(request.agent, decide)
 
     # --- control plane
@@ -134,30 +140,39 @@ class AgentCommands:
     async def create(self, name: str, spec: model_pb2.AgentSpec) -> tuple[AgentRecord, bool]:
         """The agent, and whether it existed already."""
         _check_name(name)
-        full = completed(spec, self.agents.limits.episode_timeout_seconds)
-        checked = definition_of(full, self.agents.limits.max_table_entries)  # rejected before anything is written
+        checked = await asyncio.to_thread(self._checked, spec)  # rejected before anything is written
 
-        def decide(record: AgentRecord) -> Decision[tuple[AgentRecord, bool]]:
+        def decide(record: AgentRecord) -> Decision[bool]:
             if record.exists:
-                if record.definition.message != checked.message:
+                if record.definition.message != checked:
                     raise AlreadyExistsError(f"agent {name!r} exists with another definition", "AGENT_EXISTS", agent=name)
-                return Decision([], (record, True))
-            self.agents.registry.check_room()
-            return Decision([self._event(agent_created=events_pb2.AgentCreated(spec=checked.message))], (record, False))
+                return Decision([], True)
+            return Decision([self._event(agent_created=events_pb2.AgentCreated(spec=checked))], False)
 
-        return await self.agents.runtime.submit(name, decide, may_create=True)
+        existed = await self.agents.runtime.submit(name, decide, may_create=True)
+        return await self.agents.record(name), existed
+
+    def _checked(self, spec: model_pb2.AgentSpec) -> model_pb2.AgentSpec:
+        check_size(spec.cmdp, self.agents.limits)  # before it is copied
+        return definition_of(completed(spec, self.agents.limits.episode_timeout_seconds)).message
 
     async def delete(self, name: str) -> None:
         def decide(_record: AgentRecord) -> Decision[None]:
             return Decision([self._event(agent_deleted=events_pb2.AgentDeleted())], None)
 
-        await self.agents.runtime.submit(name, decide)
+        deleting = self.agents.runtime.submit(name, decide)
+        self.agents.runtime.stop_plan(name)  # it would hold the agent
+        await deleting
 
     async def pause(self, name: str, reason: str) -> AgentRecord:
+        check_text("reason", reason, MAX_REASON)
+
         def decide(record: AgentRecord) -> Decision[AgentRecord]:
             return Decision([] if record.paused else [self._event(agent_paused=events_pb2.AgentPaused(reason=reason))], record)
 
-        return await self.agents.runtime.submit(name, decide)
+        pausing = self.agents.runtime.submit(name, decide)
+        self.agents.runtime.stop_plan(name)  # it would hold the agent
+        return await pausing
 
     async def resume(self, name: str) -> AgentRecord:
         def decide(record: AgentRecord) -> Decision[AgentRecord]:
@@ -167,21 +182,26 @@ class AgentCommands:
 
     async def import_snapshot(self, name: str, snapshot: events_pb2.Snapshot) -> AgentRecord:
         _check_name(name)
-        trial = AgentRecord(name)
-        try:
-            definition_of(snapshot.spec, self.agents.limits.max_table_entries)
-            trial.restore(snapshot)
-            check_record(trial)
-        except ValueError as error:
-            raise InvalidArgumentError("chunk", str(error)) from None
+        await asyncio.to_thread(self._check_snapshot, name, snapshot)
 
-        def decide(record: AgentRecord) -> Decision[AgentRecord]:
+        def decide(record: AgentRecord) -> Decision[None]:
             if record.exists:
                 raise AlreadyExistsError(f"agent {name!r} exists; import under another name", "AGENT_EXISTS", agent=name)
-            self.agents.registry.check_room()
-            return Decision([self._event(agent_imported=events_pb2.AgentImported(snapshot=snapshot))], record)
+            return Decision([self._event(agent_imported=events_pb2.AgentImported(snapshot=snapshot))], None)
 
-        return await self.agents.runtime.submit(name, decide, may_create=True)
+        await self.agents.runtime.submit(name, decide, may_create=True)
+        return await self.agents.record(name)
+
+    def _check_snapshot(self, name: str, snapshot: events_pb2.Snapshot) -> None:
+        trial = AgentRecord(name)
+        try:
+            check_size(snapshot.spec.cmdp, self.agents.limits)
+            snapshot.spec.ClearField("always_satisfiable")  # computed here, not believed
+            trial.restore(snapshot)
+            check_record(trial)
+            check_text("pause_reason", snapshot.pause_reason, MAX_REASON)
+        except ValueError as error:
+            raise InvalidArgumentError("chunk", str(error)) from None
 
     # --- events
 
@@ -189,7 +209,9 @@ class AgentCommands:
         plan, seconds = planned
         self.agents.meter.planned(record.name, plan.episode, seconds, satisfiable=plan.kernel_satisfiable)
         state = request.state if request.HasField("state") else None
-        return decisions.starting(plan, request.request_id, state, PLANNED_BY, seconds, self.agents.now_micros())
+        event = decisions.starting(plan, request.request_id, state, PLANNED_BY, seconds, self.agents.now_micros())
+        event.episode_started.incarnation = record.created_micros
+        return event
 
     def _event(self, **kind: object) -> events_pb2.Event:
         return events_pb2.Event(time_micros=self.agents.now_micros(), **kind)  # type: ignore[arg-type]  # one of its kinds
@@ -207,7 +229,7 @@ def spec_from_request(request: admin_pb2.CreateAgentRequest) -> model_pb2.AgentS
     try:
         cmdp = cmdp_to_message(preset(request.preset))
     except SpecError as error:
-        raise InvalidArgumentError("preset", f"{request.preset!r} {error.requirement}") from None
+        raise InvalidArgumentError("preset", f"{request.preset[:MAX_NAME]!r} {error.requirement}") from None
     return model_pb2.AgentSpec(cmdp=cmdp, options=request.options, seed=request.seed)
 
 

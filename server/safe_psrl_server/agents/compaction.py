@@ -8,7 +8,7 @@ import structlog
 
 from safe_psrl_server.agents.registry import Agent, Registry, for_each
 from safe_psrl_server.agents.runtime import Runtime
-from safe_psrl_server.agents.snapshot import restored, snapshot_of
+from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.config import SnapshotPolicy
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.store import DamagedStreamError, EventStore, StoreFailedError, StoreUnavailableError
@@ -44,7 +44,7 @@ class Compactor:
         if record is None or agent.name in self._running:
             return
         to_read = max(record.version - agent.snapshot_version, agent.unsaved_steps // STEPS_PER_EVENT)
-        if to_read >= self._policy.every_events or not record.exists:
+        if to_read >= self._policy.every_events:
             self._running[agent.name] = asyncio.create_task(self.save(agent))
 
     async def run(self) -> None:
@@ -83,7 +83,7 @@ class Compactor:
 
     async def _save(self, agent: Agent) -> None:
         record = agent.record
-        if record is None or record.version <= agent.snapshot_version:
+        if record is None or not record.exists or record.version <= agent.snapshot_version:
             return
         version = record.version
         data = await asyncio.to_thread(lambda: snapshot_of(record).SerializeToString())
@@ -92,8 +92,6 @@ class Compactor:
         await self._store.save_snapshot(agent.name, version, data)
         agent.saved(version)
         self._meter.snapshot_stored(len(data))
-        if not record.exists:  # only the name of a deleted agent is kept, not its tables
-            agent.record = restored(agent.name, data)
 
     def _is_ours(self, agent: Agent) -> bool:
         """Of several replicas, the one that changes an agent takes its snapshots."""

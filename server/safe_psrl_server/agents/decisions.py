@@ -15,6 +15,7 @@ from safe_psrl_server.agents.record import COMPLETED, AgentRecord, Episode
 from safe_psrl_server.agents.validation import (
     check_continuity,
     check_first_state,
+    check_incarnation,
     check_may_act,
     check_no_gap,
     check_repetition,
@@ -82,6 +83,7 @@ class Acted(NamedTuple):
     episode: int
     step: int
     fallback: bool
+    incarnation: int
 
 
 # --- starting and ending episodes
@@ -89,6 +91,7 @@ class Acted(NamedTuple):
 
 def repeated_start(record: AgentRecord, request: control_pb2.StartEpisodeRequest) -> Episode | None:
     """The episode that an equal request started before, or None. Raises if its key was used for something else."""
+    check_incarnation(record, request.incarnation)
     if len(request.request_id.encode()) > MAX_REQUEST_ID:
         raise InvalidArgumentError("request_id", f"must be at most {MAX_REQUEST_ID} bytes")
     if request.HasField("state"):
@@ -122,8 +125,9 @@ def make_room(record: AgentRecord, abandon_open: bool, now_micros: int, ended: i
     excess = len(open_episodes) - record.definition.max_open_episodes + 1
     if excess <= 0:
         return []
-    inactive_before = now_micros - record.definition.episode_timeout_micros
-    inactive = [episode for episode in open_episodes if episode.active_micros <= inactive_before]
+    timeout = record.definition.episode_timeout_micros
+    # A time that is far in the future was written before the clock was set back.
+    inactive = [episode for episode in open_episodes if abs(now_micros - episode.active_micros) >= timeout]
     if len(inactive) < excess:
         first = open_episodes[0]
         raise FailedPreconditionError(
@@ -170,7 +174,10 @@ def ending(
     return event
 
 
-def end_episode(record: AgentRecord, number: int, end: "events_pb2.EpisodeEnd.ValueType", now_micros: int) -> Decision[Episode]:
+def end_episode(
+    record: AgentRecord, number: int, end: "events_pb2.EpisodeEnd.ValueType", now_micros: int, *, incarnation: int = 0
+) -> Decision[Episode]:
+    check_incarnation(record, incarnation)
     if end == events_pb2.EPISODE_END_UNSPECIFIED:
         end = events_pb2.EPISODE_END_TRUNCATED
     if end not in {events_pb2.EPISODE_END_TRUNCATED, ABANDONED}:
@@ -184,6 +191,7 @@ def end_episode(record: AgentRecord, number: int, end: "events_pb2.EpisodeEnd.Va
 
 def act(record: AgentRecord, request: control_pb2.GetActionRequest) -> Acted | None:
     """The action, or None if an episode must be started first."""
+    check_incarnation(record, request.incarnation)
     check_state(record, "state", request.state)
     episode = current_episode(record, request.episode if request.HasField("episode") else None)
     if episode is None:
@@ -191,7 +199,7 @@ def act(record: AgentRecord, request: control_pb2.GetActionRequest) -> Acted | N
         if record.paused and fallback is not None:
             step = request.step if request.HasField("step") else 0
             check_step(record, step)
-            return Acted(int(fallback[step, request.state]), 0, step, True)
+            return Acted(int(fallback[step, request.state]), 0, step, True, record.created_micros)
         return None
     check_may_act(record)
     if not episode.is_open:
@@ -202,7 +210,7 @@ def act(record: AgentRecord, request: control_pb2.GetActionRequest) -> Acted | N
     if step == 0:
         check_first_state(record, request.state)
     action, fallback_used = action_at(record, episode, step, request.state)
-    return Acted(action, episode.number, step, fallback_used)
+    return Acted(action, episode.number, step, fallback_used, record.created_micros)
 
 
 def action_at(record: AgentRecord, episode: Episode, step: int, state: int) -> tuple[int, bool]:
@@ -222,12 +230,14 @@ def report(
     transition: control_pb2.Transition,
     now_micros: int,
     *,
+    incarnation: int = 0,
     wants_action: bool = False,
 ) -> Decision[Reported]:
     """One transition of `number` (the open episode if None) at `step` (the next one if None).
 
     If the next action is requested, too, a paused agent needs a fallback policy.
     """
+    check_incarnation(record, incarnation)
     if wants_action:
         check_may_act(record)
     episode = current_episode(record, number)

@@ -24,6 +24,7 @@ from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl.problem.support import written
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.agents.events import are_large
+from safe_psrl_server.config import Limits
 from safe_psrl_server.errors import InvalidArgumentError
 
 DTYPES = {"<i8": np.dtype("<i8"), "<f8": np.dtype("<f8")}
@@ -144,6 +145,8 @@ def cmdp_from_message(message: model_pb2.CmdpSpec) -> CmdpSpec:
 def _array(field: str, message: model_pb2.Table | model_pb2.IntegerTable) -> NDArray[Any]:
     values = np.array(message.values, np.float64 if isinstance(message, model_pb2.Table) else np.int32)
     shape = tuple(message.shape)
+    if len(shape) > MAX_AXES:
+        raise SpecError(f"shape of {field}", f"{len(shape)} axes", f"must have at most {MAX_AXES} axes")
     if any(length < 0 for length in shape) or np.prod(shape, dtype=object) != values.size:
         raise SpecError(f"shape of {field}", list(shape), f"must have room for its {values.size} values")
     return values.reshape(shape)
@@ -156,6 +159,8 @@ def _steps(array: NDArray[Any]) -> NDArray[Any]:
 
 MAX_OPEN_EPISODES: Final = 1000
 MAX_CONSTRAINTS: Final = 100
+MAX_NAME: Final = 128  # characters of a constraint's name
+MAX_AXES: Final = 4
 _learners: Final[MutableMapping[tuple[bytes, bytes], SafePsrl]] = WeakValueDictionary()
 
 
@@ -198,15 +203,19 @@ class Definition:
         return bool(self.spec.learned_signals[1:].any())
 
     @cached_property
+    def available_pairs(self) -> int:
+        return int(np.count_nonzero(self.spec.available_actions))
+
+    @cached_property
     def table_entries(self) -> int:
         """Entries of its largest table: a measure of its memory."""
         return table_entries(self.message.cmdp)
 
 
-def definition_of(message: model_pb2.AgentSpec, max_table_entries: int | None = None) -> Definition:
-    """The checked definition. Raises `InvalidArgumentError` that names the field."""
-    if max_table_entries is not None:
-        _refuse_large(message.cmdp, max_table_entries)
+def definition_of(message: model_pb2.AgentSpec, limits: Limits | None = None) -> Definition:
+    """The checked definition. Raises `InvalidArgumentError` that names the field. May take as long as a plan."""
+    if limits is not None:
+        check_size(message.cmdp, limits)
     try:
         shared = _shared_learner(message)
     except SpecError as error:
@@ -217,6 +226,7 @@ def definition_of(message: model_pb2.AgentSpec, max_table_entries: int | None = 
         raise InvalidArgumentError("spec.max_open_episodes", f"must be from 1 to {MAX_OPEN_EPISODES}")
     if not 0 < message.episode_timeout_seconds <= 1e9:
         raise InvalidArgumentError("spec.episode_timeout_seconds", "must be above 0 and at most 1e9")
+    message.always_satisfiable = shared.always_satisfiable  # stored, so that it is checked once
     return Definition(
         message=message,
         shared_learner=shared,
@@ -233,7 +243,9 @@ def _shared_learner(message: model_pb2.AgentSpec) -> SafePsrl:
     key = problem, message.options.SerializeToString(deterministic=True)
     learner = _learners.get(key)
     if learner is None:
-        learner = _learners[key] = SafePsrl(cmdp_from_message(message.cmdp), options_from_message(message.options))
+        known = message.always_satisfiable if message.HasField("always_satisfiable") else None
+        options = options_from_message(message.options)
+        learner = _learners[key] = SafePsrl(cmdp_from_message(message.cmdp), options, always_satisfiable=known)
     return learner
 
 
@@ -241,6 +253,7 @@ def completed(message: model_pb2.AgentSpec, default_timeout_seconds: float) -> m
     """A copy with every default filled in, so that equal definitions are equal messages."""
     full = model_pb2.AgentSpec()
     full.CopyFrom(message)
+    full.ClearField("always_satisfiable")  # `definition_of` sets it
     try:
         options = options_to_document(options_from_message(full.options))
     except SpecError as error:
@@ -251,13 +264,24 @@ def completed(message: model_pb2.AgentSpec, default_timeout_seconds: float) -> m
     return full
 
 
-def _refuse_large(cmdp: model_pb2.CmdpSpec, most: int) -> None:
+def check_size(cmdp: model_pb2.CmdpSpec, limits: Limits) -> None:
     """Checks sizes before anything is allocated: a message of a few bytes can request tables of any size."""
     if len(cmdp.constraints) > MAX_CONSTRAINTS:
-        raise InvalidArgumentError("spec.constraints", f"are {len(cmdp.constraints)}; the server allows {MAX_CONSTRAINTS}")
-    entries = table_entries(cmdp)
+        raise InvalidArgumentError("spec.constraints", f"must be at most {MAX_CONSTRAINTS}, got {len(cmdp.constraints)}")
+    for i, constraint in enumerate(cmdp.constraints):
+        check_text(f"spec.constraints[{i}].name", constraint.name, MAX_NAME)
+    entries, most = table_entries(cmdp), limits.max_table_entries
     if entries > most:
         raise InvalidArgumentError("spec.num_states", f"needs tables of {entries} entries; the server allows {most}")
+    work = cmdp.num_states * cmdp.num_actions * _width(cmdp) * cmdp.horizon * (1 + len(cmdp.constraints))
+    if work > limits.max_plan_work:
+        allowed = f"the server allows {limits.max_plan_work} (limits.max_plan_work)"
+        raise InvalidArgumentError("spec.horizon", f"makes a plan take {work} products; {allowed}")
+
+
+def check_text(field: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise InvalidArgumentError(field, f"must be at most {most} characters, got {len(text)}")
 
 
 def table_entries(cmdp: model_pb2.CmdpSpec) -> int:
@@ -265,9 +289,13 @@ def table_entries(cmdp: model_pb2.CmdpSpec) -> int:
     steps = cmdp.horizon if cmdp.non_stationary else 1
     signals = [cmdp.reward, *(constraint.cost for constraint in cmdp.constraints)]
     signal_steps = cmdp.horizon if any(len(table.shape) > 2 for table in signals) else 1  # one of them stretches all
-    width = (cmdp.next_states.shape or [0])[-1] if cmdp.HasField("next_states") else cmdp.num_states
-    per_pair = max(width * steps, cmdp.horizon, len(signals) * signal_steps)
+    per_pair = max(_width(cmdp) * steps, cmdp.horizon, len(signals) * signal_steps)
     return max(cmdp.num_states * cmdp.num_actions * per_pair, 0)
+
+
+def _width(cmdp: model_pb2.CmdpSpec) -> int:
+    """Next states that a pair can lead to."""
+    return (cmdp.next_states.shape or [0])[-1] if cmdp.HasField("next_states") else cmdp.num_states
 
 
 def _fallback(message: model_pb2.AgentSpec, spec: CmdpSpec) -> Policy | None:

@@ -56,6 +56,15 @@ def is_large(event: events_pb2.Event) -> bool:
     return event.WhichOneof("kind") in {"episode_started", "agent_imported"} and any(_large(event))
 
 
+def is_bulky(events: Sequence[events_pb2.Event]) -> bool:
+    """Whether `events` begin an agent whose tables are large."""
+    for event in events:
+        kind = event.WhichOneof("kind")
+        if kind == "agent_imported" or (kind == "agent_created" and event.agent_created.spec.ByteSize() > LARGE):
+            return True
+    return False
+
+
 def encode(events: Sequence[events_pb2.Event]) -> tuple[list[bytes], dict[int, bytes]]:
     """`events` as they are stored, and the policies stored beside them, by episode. Sets the digests in `events`."""
     payloads, policies = list[bytes](), dict[int, bytes]()

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, NamedTuple
 from safe_psrl_server.agents.decisions import Decision, PlanNeeded, Reply
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.errors import DeadlineError, UnavailableError
+from safe_psrl_server.security.caller import caller
 
 GATHER_SECONDS: Final = 0.002  # how long a batch waits to grow, if the previous one held more than one call
 NOT_READY: Final = "the server is starting or stopping; try again", "NOT_READY"
@@ -35,6 +36,7 @@ class Call(Generic[Reply]):
     decide: Decide[Reply]
     may_create: bool
     future: "asyncio.Future[Reply]"
+    owner: str  # whose share of the planning threads it takes
     timer: asyncio.TimerHandle | None = None  # fails the call if it takes too long
     attempts: int = 0  # decisions that were outdated when they were committed
     prepared: Prepared | None = None
@@ -79,7 +81,7 @@ class Inbox:
         """
         self.check_ready()
         loop = asyncio.get_running_loop()
-        call = Call(agent, decide, may_create, loop.create_future())
+        call = Call(agent, decide, may_create, loop.create_future(), caller().owner or agent)
         call.timer = loop.call_later(self._call_seconds, self._give_up, call)
         self._queues.setdefault(agent, deque()).append(call)
         self._idle.clear()

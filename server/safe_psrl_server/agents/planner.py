@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -9,11 +10,15 @@ from typing import Any, Final
 import numba
 import numpy as np
 
+from safe_psrl.arrays import Mask
+from safe_psrl.errors import PlanStoppedError
 from safe_psrl.learner import AgentState, SafePsrl, settle
 from safe_psrl.version import __version__
 from safe_psrl_server.agents.decisions import Decision, PlanNeeded, TimedPlan
 from safe_psrl_server.agents.events import encode, is_large
-from safe_psrl_server.agents.inbox import Prepared
+from safe_psrl_server.agents.inbox import Call, Prepared
+from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.errors import UnavailableError
 from safe_psrl_server.store import NO_POLICIES
 
 PLANNED_BY: Final = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__version__}"
@@ -23,28 +28,79 @@ ADAPTIVE_PLANS: Final = 25  # ordinary plans that an adaptive one takes
 
 
 class Planner:
-    """Worker threads for long plans."""
+    """Worker threads for long plans, taken by owners in turn: none has all of them while another one waits."""
 
     def __init__(self, threads: int) -> None:
         self._threads = ThreadPoolExecutor(threads, "planner")
+        self._most = max(1, threads - 1)  # of one owner
+        self._free = threads
+        self._used: dict[str, int] = {}  # by owner, above 0
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by owner, next in turn first; none of them is empty
+        self._stops: dict[str, Mask] = {}  # of running plans, by agent
 
-    def prepare(self, outcome: Decision[Any] | PlanNeeded[Any], version: int) -> Prepared | Awaitable[Prepared]:
-        """The decision for the record at `version`; awaitable if it takes long."""
+    def prepare(self, call: Call[Any], record: AgentRecord) -> Prepared | Awaitable[Prepared]:
+        """The decision of `call` for the record as it is; awaitable if it takes long."""
+        outcome = call.decide(record)
         if isinstance(outcome, PlanNeeded):
             if not is_short(outcome.learner):
-                return self._in_threads(outcome, version)
+                return self._in_threads(call, outcome, record.version)
             outcome = outcome.finish(make_plan(outcome.learner, outcome.state))
         for event in outcome.events:
             if is_large(event):
-                return self._in_threads(outcome, version)
-        return Prepared(version, outcome, [event.SerializeToString() for event in outcome.events], NO_POLICIES)
+                return self._in_threads(call, outcome, record.version)
+        return Prepared(record.version, outcome, [event.SerializeToString() for event in outcome.events], NO_POLICIES)
 
-    async def _in_threads(self, outcome: Decision[Any] | PlanNeeded[Any], version: int) -> Prepared:
+    def stop(self, agent: str) -> None:
+        """Stop the plan that is made for `agent`, if there is one: its call fails with `PLAN_STOPPED`."""
+        if agent in self._stops:
+            self._stops[agent][0] = True
+
+    async def _in_threads(self, call: Call[Any], outcome: Decision[Any] | PlanNeeded[Any], version: int) -> Prepared:
         """The record must not change meanwhile, or the result must be discarded."""
         if isinstance(outcome, PlanNeeded):
-            loop = asyncio.get_running_loop()
-            outcome = outcome.finish(await loop.run_in_executor(self._threads, make_plan, outcome.learner, outcome.state))
+            outcome = outcome.finish(await self._plan(call, outcome))
         return Prepared(version, outcome, *await asyncio.to_thread(encode, outcome.events))
+
+    async def _plan(self, call: Call[Any], needed: PlanNeeded[Any]) -> TimedPlan:
+        """Stopped when the call is over: its caller has gone away, or it takes too long."""
+        stop = self._stops[call.agent] = np.zeros(1, np.bool_)
+        call.future.add_done_callback(lambda _: stop.fill(True))
+        try:
+            await self._take_thread(call.owner)
+            try:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._threads, make_plan, needed.learner, needed.state, stop)
+            finally:
+                self._give_back(call.owner)
+        except PlanStoppedError:
+            message = f"the plan for agent {call.agent!r} was stopped; try again"
+            raise UnavailableError(message, "PLAN_STOPPED") from None
+        finally:
+            del self._stops[call.agent]
+
+    async def _take_thread(self, owner: str) -> None:
+        if not (self._free and self._used.get(owner, 0) < self._most):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(owner, deque()).append(turn)
+            await turn
+            return
+        self._free -= 1
+        self._used[owner] = self._used.get(owner, 0) + 1
+
+    def _give_back(self, owner: str) -> None:
+        self._used[owner] -= 1
+        if not self._used[owner]:
+            del self._used[owner]
+        self._free += 1
+        for following in list(self._waiting):
+            if self._used.get(following, 0) < self._most:
+                queue = self._waiting.pop(following)
+                queue.popleft().set_result(None)
+                if queue:
+                    self._waiting[following] = queue  # behind the others
+                self._free -= 1
+                self._used[following] = self._used.get(following, 0) + 1
+                return
 
     def close(self) -> None:
         self._threads.shutdown()
@@ -58,7 +114,7 @@ def is_short(learner: SafePsrl) -> bool:
     return work <= SHORT_WORK and learner.work * learner.problem.max_draws <= SHORT_WORK_AT_WORST
 
 
-def make_plan(learner: SafePsrl, state: AgentState) -> TimedPlan:
+def make_plan(learner: SafePsrl, state: AgentState, stop: Mask | None = None) -> TimedPlan:
     began = time.perf_counter()
-    plan = learner.plan(settle(learner.spec, state))
+    plan = learner.plan(settle(learner.spec, state), stop)
     return TimedPlan(plan, time.perf_counter() - began)

@@ -124,6 +124,7 @@ class AgentRecord:
         self.episode = 0  # episodes started
         self.episodes: dict[int, Episode] = {}  # by number, oldest first: the open ones and as many closed ones
         self.totals = Totals.blank(0)
+        self.visited_pairs = 0  # (state, action) pairs
 
     @property
     def state(self) -> AgentState:
@@ -138,8 +139,7 @@ class AgentRecord:
     @property
     def visited_ratio(self) -> float:
         """Share of the available (state, action) pairs that were visited."""
-        available = self.definition.spec.available_actions
-        return float(np.count_nonzero(self._visited & available) / np.count_nonzero(available))
+        return self.visited_pairs / self.definition.available_pairs
 
     @property
     def open_episodes(self) -> list[Episode]:
@@ -157,7 +157,9 @@ class AgentRecord:
             episode = self.episodes[number]
             for step in steps:
                 count_transition(self.definition.spec, self._counts, self._signal_sums, self._visits, step)
-                self._visited[step.state, step.action] = True
+                if not self._visited[step.state, step.action]:
+                    self._visited[step.state, step.action] = True
+                    self.visited_pairs += 1
             episode.transitions += steps
             episode.active_micros = event.time_micros
             self.totals.transitions += len(steps)
@@ -178,6 +180,8 @@ class AgentRecord:
         elif kind == "agent_imported":
             self.restore(event.agent_imported.snapshot)
             self.created_micros = event.time_micros
+            for kept in self.episodes.values():
+                kept.started.incarnation = event.time_micros
         else:
             raise ValueError(f"event {self.version + 1} of {self.name} has an unknown kind")
         self.version += 1
@@ -186,8 +190,6 @@ class AgentRecord:
         """Take over everything in `snapshot` but its version. Raises ValueError if it is malformed."""
         if snapshot.format != SNAPSHOT_FORMAT:
             raise ValueError(f"the snapshot has format {snapshot.format}; this release reads {SNAPSHOT_FORMAT}")
-        if snapshot.deleted:
-            return
         self._define(definition_of(snapshot.spec), snapshot.created_micros)
         self._restore_tables(snapshot)
         self.episode = snapshot.episode
@@ -218,8 +220,6 @@ class AgentRecord:
             elif kind == "episode_started":
                 for number in self._expired(ends):
                     del ends[number]
-            elif kind == "agent_deleted":
-                ends.clear()
         return [number for number in apart if number not in ends]
 
     def digest(self) -> str:
@@ -240,7 +240,7 @@ class AgentRecord:
         self.episode, self.dual_variables = 0, blank.dual_variables
         self._counts, self._signal_sums = blank.transition_counts.copy(), blank.signal_sums.copy()
         self._visits = blank.visits.copy()
-        self._visited = np.zeros(definition.spec.available_actions.shape, np.bool_)
+        self._visited, self.visited_pairs = np.zeros(definition.spec.available_actions.shape, np.bool_), 0
         self.episodes = {}
         self.totals = Totals.blank(definition.spec.num_constraints)
         self.exists = True  # last: metrics are collected in another thread
@@ -261,6 +261,7 @@ class AgentRecord:
                 raise ValueError(f"the snapshot's {name} are {found}, expected {wanted.dtype}{list(wanted.shape)}")
         self.dual_variables, self._counts, self._signal_sums, self._visits = duals, counts, sums, visits
         self._visited = np.any(counts, axis=(0, -1))
+        self.visited_pairs = int(np.count_nonzero(self._visited))
 
     def _start(self, event: events_pb2.Event) -> None:
         started = event.episode_started

@@ -4,7 +4,8 @@ A shared store has other writers; there a record may be outdated, and is compare
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -13,6 +14,7 @@ import structlog
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.snapshot import apply_all, attach, folded, parsed
+from safe_psrl_server.config import Limits
 from safe_psrl_server.errors import DataLossError, LimitExceededError, NotFoundError, UnavailableError
 from safe_psrl_server.store import DamagedStreamError, EventStore, StoreUnavailableError, StreamHead
 
@@ -74,14 +76,15 @@ class Size(NamedTuple):
 class Registry:
     """Agents by name. Quarantined ones have no record; deleted ones do not exist."""
 
-    def __init__(self, store: EventStore, max_agents: int) -> None:
+    def __init__(self, store: EventStore, limits: Limits) -> None:
         self._store = store
-        self._max_agents = max_agents
+        self._limits = limits
         self._agents: dict[str, Agent] = {}
         self._stored: set[str] = set()  # names with a stream that are not loaded
         self._entries: dict[str, int] = {}  # table entries of each loaded agent that exists
         self._table_entries = 0  # their sum
         self._loading: dict[str, asyncio.Task[Agent]] = {}
+        self._reserved: dict[str, int] = {}  # table entries of agents that are being created
         self.complete = asyncio.Event()  # every stored agent was loaded once
 
     async def open(self) -> None:
@@ -108,7 +111,7 @@ class Registry:
         agent = self._agents.get(name) or await self.load(name)
         if self._store.is_shared and agent.record is not None:
             heads = await self._store.heads([name])
-            if name in heads and heads[name].version != agent.record.version:
+            if name not in heads or heads[name].version != agent.record.version:
                 await self.catch_up(agent)
         if not agent.exists:
             raise no_agent(name)
@@ -139,20 +142,40 @@ class Registry:
             del self._agents[name]
 
     def note(self, agent: Agent) -> None:
-        """Keep `size` up to date after an agent was loaded, created or deleted."""
+        """Keep names and sizes up to date after an agent was loaded, created or deleted."""
         self._stored.discard(agent.name)
         self._forget_size(agent.name)
-        if agent.exists:
+        if not agent.exists:
+            if agent.record is not None and agent.record.version:
+                self._agents.pop(agent.name, None)
+        else:
             self._entries[agent.name] = agent.record.definition.table_entries if agent.record is not None else 0
             self._table_entries += self._entries[agent.name]
 
     def _forget_size(self, name: str) -> None:
         self._table_entries -= self._entries.pop(name, 0)
 
-    def check_room(self) -> None:
-        """Raise `LimitExceededError` if as many agents exist as are allowed."""
-        if self.size.agents >= self._max_agents:
-            raise LimitExceededError(f"the server has {self._max_agents} agents, the most it allows", "TOO_MANY_AGENTS")
+    @contextmanager
+    def reserve(self, name: str, entries: int) -> Iterator[None]:
+        """Room for an agent with a table of `entries`, unless it exists. Raises `LimitExceededError` if there is none."""
+        if name in self or name in self._reserved:
+            yield
+            return
+        agents, used = self.size.agents + len(self._reserved), self._table_entries + sum(self._reserved.values())
+        if agents >= self._limits.max_agents:
+            raise LimitExceededError(f"the server has {agents} agents, the most it allows", "TOO_MANY_AGENTS")
+        if used + entries > self._limits.max_total_table_entries:
+            most = self._limits.max_total_table_entries
+            raise LimitExceededError(f"the agents' tables have {used} entries, and may have {most}", "MEMORY_QUOTA")
+        self._reserved[name] = entries
+        try:
+            yield
+        finally:
+            del self._reserved[name]
+
+    def names(self) -> set[str]:
+        """Of all agents that exist or are being created."""
+        return self._stored | self._entries.keys() | self._reserved.keys()
 
     def __contains__(self, name: str) -> bool:
         """Whether the agent exists, as far as is known here."""
@@ -166,6 +189,8 @@ class Registry:
         if self._store.is_shared:
             heads = await self._store.heads()
             self._stored = heads.keys() - self._agents.keys()
+            for deleted in [agent for name, agent in self._agents.items() if name not in heads and agent.exists]:
+                await self.catch_up(deleted)
         else:
             heads = dict.fromkeys([*self._agents, *self._stored], StreamHead(0, 0))
         names, found = sorted(name for name in heads if name > after and wanted(name)), 0
@@ -202,6 +227,10 @@ class Registry:
             agent.quarantine(str(error))
         else:
             if agent.record is record and record.version == version:
+                if stored.record is not None and not stored.record.exists:  # deleted by another replica
+                    record.exists = False
+                    self.note(agent)
+                    return
                 agent.record, agent.damage, agent.snapshot_version = stored.record, stored.damage, stored.snapshot_version
                 agent.unsaved_since_micros = stored.unsaved_since_micros
         self.note(agent)
@@ -230,7 +259,7 @@ class Registry:
     async def _read(self, name: str) -> Agent:
         try:
             stream = await self._store.load(name)
-            if stream.version == 0 and name not in self._stored:
+            if stream.version == 0 and (self._store.is_shared or name not in self._stored):
                 return Agent(name, AgentRecord(name))
             record = await asyncio.to_thread(folded, name, stream)
         except DamagedStreamError as error:

@@ -14,8 +14,10 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from safe_psrl_server.agents.decisions import Decision
+from safe_psrl_server.agents.events import is_bulky
 from safe_psrl_server.agents.inbox import NOT_READY, Call, Inbox, Prepared
 from safe_psrl_server.agents.planner import Planner
+from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.registry import Agent, Registry, no_agent, unavailable
 from safe_psrl_server.errors import ServiceError, UnavailableError
 from safe_psrl_server.metrics.meter import Meter
@@ -59,6 +61,7 @@ class Runtime:
         self.submit = self._inbox.submit
         self.check_ready = self._inbox.check_ready
         self.exclusive = self._inbox.exclusive
+        self.stop_plan = planner.stop
         self._tasks = set[asyncio.Task[None]]()  # referenced until they end
 
     @property
@@ -115,7 +118,7 @@ class Runtime:
                 raise no_agent(call.agent)  # noqa: TRY301  # handled like any rejection
             prepared = call.prepared
             if prepared is None or prepared.version != record.version:
-                prepared = self._planner.prepare(call.decide(record), record.version)
+                prepared = self._planner.prepare(call, record)
         except ServiceError as error:
             prepared, rejection = NOTHING, error
         except Exception as error:  # a defect fails its own call, not the loop
@@ -128,9 +131,7 @@ class Runtime:
         if agent.record is None or not (prepared.payloads or self._store.is_shared):
             self._end(call, rejection, prepared.decision.reply)
             return None
-        dropped = agent.record.obsolete_policies(prepared.decision.events) if agent.record.exists else ()
-        append = Append(call.agent, agent.record.version, prepared.payloads, prepared.policies, dropped)
-        return _Decided(call, agent, prepared.decision, append, rejection)
+        return _Decided(call, agent, prepared.decision, _append_of(agent.record, prepared), rejection)
 
     def _defer(self, call: Call[Any], work: Awaitable[object]) -> None:
         """Decide the call again after `work`; the agent stays held until then."""
@@ -164,6 +165,10 @@ class Runtime:
         record = agent.record
         if decision.events and record is not None and record.version == append.expected_version:
             existed, known = record.exists, record.totals.transitions
+            if not existed and is_bulky(decision.events):  # its tables take time to build: the next use does it in a thread
+                self._registry.evict(call.agent)
+                self._end(call, rejection, decision.reply)
+                return
             try:
                 for event in decision.events:
                     record.apply(event)
@@ -176,9 +181,10 @@ class Runtime:
             if learned:
                 self._meter.learned(learned)
             agent.changed(decision.events[0].time_micros, learned)
-            if existed != record.exists:
+            if existed and record.exists:
+                self._on_change(agent)
+            else:
                 self._registry.note(agent)
-            self._on_change(agent)
         self._end(call, rejection, decision.reply)
 
     def _end(self, call: Call[Any], error: Exception | None, reply: Any = None) -> None:
@@ -194,3 +200,11 @@ class Runtime:
         for call in [*calls, *self._inbox.clear()]:
             call.end(UnavailableError(*stopping))
         self.failed.set()
+
+
+def _append_of(record: AgentRecord, prepared: Prepared) -> Append:
+    events = prepared.decision.events
+    if events and events[-1].WhichOneof("kind") == "agent_deleted":
+        return Append(record.name, record.version, (), deleted=True)
+    dropped = record.obsolete_policies(events) if record.exists else ()
+    return Append(record.name, record.version, prepared.payloads, prepared.policies, dropped)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -19,6 +19,7 @@ from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.store import DamagedStreamError, EventStore, StoreUnavailableError
 
 REFRESH_PAUSE = 9  # times the duration of a refresh: it may take a tenth of the time
+Result = TypeVar("Result")
 log = structlog.get_logger()
 
 
@@ -40,21 +41,21 @@ class AgentService:
         store: EventStore,
         limits: Limits,
         snapshots: SnapshotPolicy,
-        now_micros: Callable[[], int] = lambda: time.time_ns() // 1000,
+        now_micros: Callable[[], int] | None = None,
         meter: Meter | None = None,
         refresh_seconds: float = 5.0,
     ) -> None:
         self.meter = meter or Meter()
-        self.now_micros = now_micros
+        self.now_micros = now_micros or steady_clock()
         self.limits = limits
         self.draining = asyncio.Event()  # ends streams that have no end of their own
         self.recovery_seconds = 0.0
         self._store = store
         self._refresh_seconds = refresh_seconds
         self._planner = Planner(limits.planning_threads)
-        self.registry = Registry(store, limits.max_agents)
+        self.registry = Registry(store, limits)
         self.runtime = Runtime(store, self.registry, self._planner, self.meter, limits.call_seconds, self._changed)
-        self.compactor = Compactor(store, self.registry, self.runtime, snapshots, self.meter, now_micros)
+        self.compactor = Compactor(store, self.registry, self.runtime, snapshots, self.meter, self.now_micros)
         self._tasks = list[asyncio.Task[None]]()
 
     async def open(self) -> None:
@@ -109,6 +110,12 @@ class AgentService:
         except StoreUnavailableError as error:
             raise unavailable(error) from error
 
+    async def read(self, name: str, work: Callable[[AgentRecord], Result]) -> Result:
+        """What `work` makes of the record, in a thread, while the agent's calls wait."""
+        await self.record(name)
+        async with self.runtime.exclusive(name):
+            return await asyncio.to_thread(work, await self.record(name))
+
     async def verify(self, name: str) -> Verification:
         """Fold the stored events of an agent and compare the result with the record in memory. Damage quarantines it."""
         await self.record(name)
@@ -124,7 +131,8 @@ class AgentService:
                 raise unavailable(error) from error
             served = agent.intact
             equal = await asyncio.to_thread(lambda: snapshot_of(served) == snapshot_of(stored))
-            return Verification(equal, served.version, stored.version, len(stream.events), stored.digest())
+            digest = await asyncio.to_thread(stored.digest)
+            return Verification(equal, served.version, stored.version, len(stream.events), digest)
 
     def _changed(self, agent: Agent) -> None:
         self.compactor.consider(agent)
@@ -140,3 +148,9 @@ class AgentService:
             except UnavailableError as error:
                 log.warning("agents were not refreshed", error=str(error))
             pause = max(self._refresh_seconds, REFRESH_PAUSE * (time.monotonic() - began))
+
+
+def steady_clock() -> Callable[[], int]:
+    """Microseconds since 1970 by the clock at this moment, and from then on by one that is never set back."""
+    offset = time.time_ns() - time.monotonic_ns()
+    return lambda: (time.monotonic_ns() + offset) // 1000

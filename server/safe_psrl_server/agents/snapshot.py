@@ -19,11 +19,7 @@ MOST: Final = 2**53  # of anything counted or summed: adding to it must not over
 def snapshot_of(record: AgentRecord, *, with_policies: bool = False) -> events_pb2.Snapshot:
     """Everything `AgentRecord.restore` needs to build an equal record. Policies stored beside the stream are left out unless
     `with_policies`."""
-    snapshot = events_pb2.Snapshot(
-        format=SNAPSHOT_FORMAT, version=record.version, deleted=not record.exists, created_micros=record.created_micros
-    )
-    if not record.exists:
-        return snapshot
+    snapshot = events_pb2.Snapshot(format=SNAPSHOT_FORMAT, version=record.version, created_micros=record.created_micros)
     state = record.state
     snapshot.spec.CopyFrom(record.definition.message)
     snapshot.episode = state.episode

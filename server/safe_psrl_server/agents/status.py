@@ -15,9 +15,16 @@ def status_of(agent: Agent) -> admin_pb2.AgentStatus:
     return record_status(agent.record)
 
 
-def record_status(record: AgentRecord, *, with_digest: bool = False) -> admin_pb2.AgentStatus:
+def status_with_digest(record: AgentRecord) -> admin_pb2.AgentStatus:
+    """Takes time that grows with the tables."""
+    status = record_status(record)
+    status.state_digest = record.digest()
+    return status
+
+
+def record_status(record: AgentRecord) -> admin_pb2.AgentStatus:
     totals, latest = record.totals, record.latest_episode
-    status = admin_pb2.AgentStatus(
+    return admin_pb2.AgentStatus(
         agent=record.name,
         condition=admin_pb2.AGENT_CONDITION_PAUSED if record.paused else admin_pb2.AGENT_CONDITION_ACTIVE,
         condition_reason=record.pause_reason,
@@ -35,9 +42,6 @@ def record_status(record: AgentRecord, *, with_digest: bool = False) -> admin_pb
         plan_seconds=latest.started.plan_seconds if latest else 0.0,
         created_micros=record.created_micros,
     )
-    if with_digest:
-        status.state_digest = record.digest()
-    return status
 
 
 def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus:

@@ -12,6 +12,12 @@ from safe_psrl_server.errors import (
 )
 
 
+def check_incarnation(record: AgentRecord, incarnation: int) -> None:
+    """A call that was made for an agent that is deleted must not change another one of the same name. 0 names any."""
+    if incarnation not in {0, record.created_micros}:
+        raise NotFoundError(f"agent {record.name!r} was deleted and created again since", "AGENT_REPLACED", agent=record.name)
+
+
 def find_episode(record: AgentRecord, number: int) -> Episode:
     episode = record.episodes.get(number)
     if episode is not None:

@@ -1,29 +1,31 @@
 """The control plane over gRPC: decode, call, encode."""
 
 import asyncio
-import contextlib
 import hashlib
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
 
 import structlog
 
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
 from safe_psrl_server.agents.commands import AgentCommands, spec_from_request
 from safe_psrl_server.agents.definition import pack
+from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.snapshot import snapshot_of
-from safe_psrl_server.agents.status import record_status, status_of
+from safe_psrl_server.agents.status import record_status, status_of, status_with_digest
 from safe_psrl_server.agents.validation import find_episode
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import InvalidArgumentError, NotFoundError
-from safe_psrl_server.rpc.errors import draining
+from safe_psrl_server.rpc.status_feed import StatusFeed
+from safe_psrl_server.rpc.wire import check_submessages
 from safe_psrl_server.security.caller import caller
-from safe_psrl_server.security.quotas import check_room
+from safe_psrl_server.security.quotas import reserved_room
 from safe_psrl_server.security.roles import Role
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 CHUNK = 256 * 1024
+Result = TypeVar("Result")
 log = structlog.get_logger()
 
 
@@ -33,6 +35,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     def __init__(self, commands: AgentCommands, quotas: Quotas = Quotas()) -> None:  # noqa: B008  # immutable
         self._commands = commands
         self._quotas = quotas
+        self._feed = StatusFeed(commands.agents)
 
     @property
     def _agents(self) -> AgentService:
@@ -40,17 +43,22 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     async def CreateAgent(self, request: admin_pb2.CreateAgentRequest, context: Context) -> admin_pb2.CreateAgentResponse:
         spec = spec_from_request(request)
-        await check_room(self._agents, self._quotas, request.agent, spec)
-        record, existed = await self._commands.create(request.agent, spec)
+
+        async def create() -> bool:
+            async with reserved_room(self._agents, self._quotas, request.agent, spec.cmdp):
+                _, existed = await self._commands.create(request.agent, spec)
+            return existed
+
+        existed = await _to_the_end(create())
         if not existed:
             _note("agent created", context, agent=request.agent)
-        return admin_pb2.CreateAgentResponse(status=record_status(record, with_digest=True), existed=existed)
+        status = await self._agents.read(request.agent, status_with_digest)
+        return admin_pb2.CreateAgentResponse(status=status, existed=existed)
 
     async def GetAgent(self, request: admin_pb2.GetAgentRequest, context: Context) -> admin_pb2.GetAgentResponse:
-        record = await self._agents.record(request.agent)
-        response = admin_pb2.GetAgentResponse(status=record_status(record, with_digest=True))
+        response = admin_pb2.GetAgentResponse(status=await self._agents.read(request.agent, status_with_digest))
         if request.with_spec:
-            response.spec.CopyFrom(record.definition.message)
+            response.spec.CopyFrom((await self._agents.record(request.agent)).definition.message)
         return response
 
     async def ListAgents(self, request: admin_pb2.ListAgentsRequest, context: Context) -> admin_pb2.ListAgentsResponse:
@@ -90,50 +98,47 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return admin_pb2.GetPolicyResponse(episode=episode.number, policy=episode.started.policy)
 
     async def GetPosterior(self, request: admin_pb2.GetPosteriorRequest, context: Context) -> admin_pb2.GetPosteriorResponse:
-        record = await self._agents.record(request.agent)
-        counts = pack(record.state.transition_counts)
-        return admin_pb2.GetPosteriorResponse(transition_counts=counts, version=record.version)
+        def packed(record: AgentRecord) -> admin_pb2.GetPosteriorResponse:
+            counts = pack(record.state.transition_counts)
+            return admin_pb2.GetPosteriorResponse(transition_counts=counts, version=record.version)
+
+        return await self._agents.read(request.agent, packed)
 
     async def WatchAgents(
         self, request: admin_pb2.WatchAgentsRequest, context: Context
     ) -> AsyncIterator[admin_pb2.WatchAgentsResponse]:
         interval = request.interval_seconds or 1.0
         if not 0.1 <= interval <= 60:
-            raise InvalidArgumentError("interval_seconds", f"must be from 0.1 to 60 (is {interval})")
+            raise InvalidArgumentError("interval_seconds", f"must be from 0.1 to 60, got {interval}")
         self._agents.runtime.check_ready()
-        wanted, sent = set(request.agents), dict[str, bytes]()
-        first = True
-        while not self._agents.draining.is_set():
-            who = caller().identity
-            shown = [agent for agent in self._agents.agents() if not wanted or agent.name in wanted]
-            statuses = [status_of(agent) for agent in shown if who.may(Role.READ, agent.name)]
-            now = {status.agent: status.SerializeToString(deterministic=True) for status in statuses}
-            changed = [status for status in statuses if now[status.agent] != sent.get(status.agent)]
-            gone = sorted(sent.keys() - now.keys())
-            if changed or gone or first:
-                yield admin_pb2.WatchAgentsResponse(agents=changed, deleted=gone)
-            sent, first = now, False
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._agents.draining.wait(), interval)
-        raise draining()
+        async for changes in self._feed.watch(interval, set(request.agents)):
+            yield changes
 
     async def ExportAgent(
         self, request: admin_pb2.ExportAgentRequest, context: Context
     ) -> AsyncIterator[admin_pb2.ExportAgentResponse]:
-        record = await self._agents.record(request.agent)
-        data = snapshot_of(record, with_policies=True).SerializeToString(deterministic=True)
+        def packed(record: AgentRecord) -> tuple[bytes, bytes]:
+            data = snapshot_of(record, with_policies=True).SerializeToString(deterministic=True)
+            return data, hashlib.sha256(data).digest()
+
+        data, digest = await self._agents.read(request.agent, packed)
         for start in range(0, len(data), CHUNK):
             yield admin_pb2.ExportAgentResponse(chunk=data[start : start + CHUNK])
-        yield admin_pb2.ExportAgentResponse(digest=hashlib.sha256(data).digest())
+        yield admin_pb2.ExportAgentResponse(digest=digest)
 
     async def ImportAgent(
         self, request_iterator: AsyncIterator[admin_pb2.ImportAgentRequest], context: Context
     ) -> admin_pb2.ImportAgentResponse:
-        name, snapshot = await _received(request_iterator, self._agents.limits.max_message_bytes)
-        await check_room(self._agents, self._quotas, name, snapshot.spec)
-        record = await self._commands.import_snapshot(name, snapshot)
+        name, data, digest = await _received(request_iterator, self._agents.limits.max_import_bytes)
+        snapshot = await asyncio.to_thread(_snapshot_in, data, digest)
+
+        async def create() -> None:
+            async with reserved_room(self._agents, self._quotas, name, snapshot.spec.cmdp):
+                await self._commands.import_snapshot(name, snapshot)
+
+        await _to_the_end(create())
         _note("agent imported", context, agent=name)
-        return admin_pb2.ImportAgentResponse(status=record_status(record, with_digest=True))
+        return admin_pb2.ImportAgentResponse(status=await self._agents.read(name, status_with_digest))
 
     async def VerifyAgent(self, request: admin_pb2.VerifyAgentRequest, context: Context) -> admin_pb2.VerifyAgentResponse:
         found = await self._agents.verify(request.agent)
@@ -143,8 +148,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         )
 
 
-async def _received(requests: AsyncIterator[admin_pb2.ImportAgentRequest], most_bytes: int) -> tuple[str, events_pb2.Snapshot]:
-    """The name and the snapshot of an import, whole. Nothing is kept for a caller who may not import."""
+async def _received(requests: AsyncIterator[admin_pb2.ImportAgentRequest], most_bytes: int) -> tuple[str, bytes, bytes]:
+    """Name, data and digest of an import, whole. Nothing is kept for a caller who may not import."""
     name, data, digest = "", bytearray(), b""
     async for request in requests:
         if not name:
@@ -153,13 +158,23 @@ async def _received(requests: AsyncIterator[admin_pb2.ImportAgentRequest], most_
         data += request.chunk
         digest = request.digest or digest
         if len(data) > most_bytes:
-            raise InvalidArgumentError("chunk", f"the import is larger than {most_bytes} bytes")
+            raise InvalidArgumentError("chunk", f"the import is larger than {most_bytes} bytes (limits.max_import_bytes)")
+    return name, bytes(data), digest
+
+
+def _snapshot_in(data: bytes, digest: bytes) -> events_pb2.Snapshot:
     if hashlib.sha256(data).digest() != digest:
         raise InvalidArgumentError("digest", "does not match the chunks: the export is damaged or incomplete")
+    check_submessages(data, events_pb2.Snapshot.DESCRIPTOR)
     try:
-        return name, events_pb2.Snapshot.FromString(bytes(data))
+        return events_pb2.Snapshot.FromString(data)
     except Exception:  # noqa: BLE001  # protobuf raises a type of its own for every implementation
         raise InvalidArgumentError("chunk", "is not an export of an agent") from None
+
+
+async def _to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """A caller who goes away does not end `work`: its reservation lasts as long as the creation."""
+    return await asyncio.shield(asyncio.ensure_future(work))
 
 
 def _note(event: str, context: Context, **facts: object) -> None:

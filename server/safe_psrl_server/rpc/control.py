@@ -30,9 +30,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     async def GetAction(self, request: control_pb2.GetActionRequest, context: Context) -> control_pb2.GetActionResponse:
         acted = await self._commands.get_action(request)
         self._meter.acted(fallback=acted.fallback)
-        return control_pb2.GetActionResponse(
-            action=acted.action, episode=acted.episode, step=acted.step, fallback=acted.fallback
-        )
+        return control_pb2.GetActionResponse(**acted._asdict())
 
     async def ReportTransition(
         self, request: control_pb2.ReportTransitionRequest, context: Context

@@ -69,7 +69,7 @@ def rich_status(error: ServiceError) -> status_pb2.Status:
     if isinstance(error, InvalidArgumentError):
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=_short(error.description))
         packed.append(_packed(error_details_pb2.BadRequest(field_violations=[violation])))
-    if isinstance(error, LimitExceededError) and error.retry_seconds is not None:
+    if isinstance(error, LimitExceededError):
         delay = duration_pb2.Duration()
         delay.FromNanoseconds(int(error.retry_seconds * 1e9))
         packed.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))

@@ -7,6 +7,8 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from safe_psrl_server.errors import UnavailableError
+
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 SERVICES: Final = frozenset({"", "safe_psrl.v1.ControlService", "safe_psrl.v1.AdminService"})
 
@@ -14,7 +16,8 @@ SERVICES: Final = frozenset({"", "safe_psrl.v1.ControlService", "safe_psrl.v1.Ad
 class HealthService(health_pb2_grpc.HealthServicer):
     """Not serving until `serve`, and not any more from `drain` on."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch_seconds: float) -> None:
+        self._watch_seconds = watch_seconds
         self._serving = False
         self._draining = False
         self._changed = asyncio.Event()  # a new one after each change
@@ -35,7 +38,7 @@ class HealthService(health_pb2_grpc.HealthServicer):
     async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: Context
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        sent = None
+        sent, until = None, asyncio.get_running_loop().time() + self._watch_seconds
         while True:
             changed, draining, status = self._changed, self._draining, self._status(request.service)
             if status != sent:
@@ -43,7 +46,12 @@ class HealthService(health_pb2_grpc.HealthServicer):
             if draining:
                 return
             sent = status
-            await changed.wait()
+            try:
+                async with asyncio.timeout_at(until):
+                    await changed.wait()
+            except TimeoutError:
+                message = f"a watch lasts {self._watch_seconds:g} s at most; watch again"
+                raise UnavailableError(message, "WATCH_ENDED") from None
 
     def _status(self, service: str) -> health_pb2.HealthCheckResponse:
         if service not in SERVICES:

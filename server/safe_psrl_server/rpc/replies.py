@@ -33,6 +33,7 @@ def write_start(
 ) -> None:
     policy = started.policy
     reply.episode, reply.horizon, reply.predicted_reward = started.episode, policy.horizon, started.predicted_reward
+    reply.incarnation = started.incarnation
     reply.predicted_costs.extend(started.predicted_costs)
     reply.dual_variables.extend(started.next_dual_variables)
     if request.HasField("state"):

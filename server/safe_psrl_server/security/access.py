@@ -4,10 +4,11 @@ import asyncio
 from functools import partial
 from typing import Any, Final
 
+from safe_psrl_server.config import Limits, Quotas
 from safe_psrl_server.errors import PermissionDeniedError, UnauthenticatedError
 from safe_psrl_server.security.caller import Caller, OpenCaller, set_caller
 from safe_psrl_server.security.identities import IdentityStore
-from safe_psrl_server.security.quotas import RateLimiter
+from safe_psrl_server.security.quotas import CallSlots, RateLimiter
 from safe_psrl_server.security.roles import RULES, Role, Rule, Scope
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
@@ -16,11 +17,20 @@ SCHEME: Final = "bearer "
 
 
 class AccessControl:
-    """By token, or else by client certificate. Without identities every caller may do everything."""
+    """By token, or else by client certificate. Without identities every caller may do everything.
 
-    def __init__(self, identities: IdentityStore | None, limiter: RateLimiter, *, open_reflection: bool = False) -> None:
+    Calls that need no credential have slots of their own, a few for each address: they cannot use up those of others.
+    """
+
+    def __init__(
+        self, identities: IdentityStore | None, quotas: Quotas, limits: Limits, *, open_reflection: bool = False
+    ) -> None:
         self._identities = identities
-        self._limiter = limiter
+        self._quotas = quotas
+        self._limits = limits
+        self._limiter = RateLimiter(quotas)
+        self._slots = CallSlots(limits.max_concurrent_calls)
+        self._public_slots = CallSlots(limits.max_public_calls)
         self._open_reflection = open_reflection
         self._open_caller = OpenCaller()
 
@@ -34,10 +44,12 @@ class AccessControl:
     def admit(self, context: Context, rule: Rule | None) -> "Admission":
         """The caller of a call, until it ends. Raises if the call is not admitted."""
         if rule is not None and rule.public:
-            return Admission(None, self._limiter)
+            return Admission(None, self._public_slots, _address(context), self._limits.max_public_calls_per_address)
         caller = self._caller(context)
-        self._limiter.check_rate(caller.identity)
-        return Admission(caller, self._limiter)
+        identity = caller.identity
+        self._limiter.check_rate(identity)
+        most = identity.concurrent_calls or (self._quotas.concurrent_calls if self._identities is not None else 0)
+        return Admission(caller, self._slots, identity.name, most or self._limits.max_concurrent_calls)
 
     async def pace(self, caller: Caller, calls: int) -> None:
         """Wait until the rate of the caller admits `calls` more."""
@@ -64,23 +76,28 @@ class AccessControl:
 class Admission:
     """A context manager: the caller, known until the end to everything that runs for the call; None for a public method."""
 
-    __slots__ = ("_caller", "_limiter", "_name")
+    __slots__ = ("_caller", "_holder", "_most", "_slots")
 
-    def __init__(self, caller: Caller | None, limiter: RateLimiter) -> None:
+    def __init__(self, caller: Caller | None, slots: CallSlots, holder: str, most: int) -> None:
         self._caller = caller
-        self._limiter = limiter
+        self._slots = slots
+        self._holder = holder
+        self._most = most
 
     def __enter__(self) -> Caller | None:
+        self._slots.take(self._holder, self._most)
         if self._caller is not None:
-            identity = self._caller.identity
-            self._limiter.begin_call(identity)
-            self._name = identity.name
             set_caller(self._caller)
         return self._caller
 
     def __exit__(self, *_error: object) -> None:
-        if self._caller is not None:
-            self._limiter.end_call(self._name)
+        self._slots.give_back(self._holder)
+
+
+def _address(context: Context) -> str:
+    """The caller's address without its port."""
+    peer: str = context.peer() or ""
+    return peer.rpartition(":")[0] or peer
 
 
 def check_role(caller: Caller | None, rule: Rule | None, request: Any = None) -> None:

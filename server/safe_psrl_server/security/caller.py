@@ -28,6 +28,11 @@ class Caller:
         self.name = identity.name
         return identity
 
+    @property
+    def owner(self) -> str:
+        """The identity whose share of the server a call takes; empty if there are none."""
+        return self.name
+
     def check(self, role: Role, agent: str | None) -> None:
         """Raise unless the caller has `role` for `agent`, or for any agent if that is None."""
         require(self.identity, role, agent)
@@ -39,6 +44,10 @@ class OpenCaller(Caller):
     def __init__(self) -> None:
         super().__init__(lambda: ANYONE)
         self.name = ANYONE.name
+
+    @property
+    def owner(self) -> str:
+        return ""
 
     def check(self, role: Role, agent: str | None) -> None:
         """Everything is allowed."""

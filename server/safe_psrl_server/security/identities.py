@@ -8,7 +8,6 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -38,8 +37,25 @@ class IdentitiesError(ValueError):
     """The file cannot be used; one line that says why."""
 
 
+def matches(pattern: str, text: str) -> bool:
+    """Whether `text` has `pattern`, in which `*` stands for any text and everything else for itself."""
+    first, *middle = pattern.split("*")
+    if not middle:
+        return text == pattern
+    last = middle.pop()
+    if len(text) < len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
+        return False
+    place, end = len(first), len(text) - len(last)
+    for part in middle:
+        found = text.find(part, place, end)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return True
+
+
 class Identity(BaseModel):
-    """Somebody. Roles hold for every agent whose name has one of the patterns; `*` stands for any text, `/` included."""
+    """A caller. Roles hold for every agent whose name has one of the patterns; `*` stands for any text, `/` included."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -51,7 +67,7 @@ class Identity(BaseModel):
     max_agents: int | None = Field(None, ge=0)
 
     def may(self, role: Role, agent: str) -> bool:
-        return self.has(role) and any(fnmatchcase(agent, pattern) for pattern in self.agents)
+        return self.has(role) and any(matches(pattern, agent) for pattern in self.agents)
 
     def has(self, role: Role) -> bool:
         """For some agents, at least."""
@@ -184,7 +200,7 @@ class IdentityStore:
     def by_certificate(self, names: tuple[str, ...]) -> Identity | None:
         """The first entry whose pattern matches one of the certificate's names."""
         self._reload_if_changed()
-        matching = (entry for entry in self._certificates if any(fnmatchcase(name, entry.subject) for name in names))
+        matching = (entry for entry in self._certificates if any(matches(entry.subject, name) for name in names))
         return next(matching, None)
 
     def _reload_if_changed(self) -> None:

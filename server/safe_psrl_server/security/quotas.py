@@ -1,11 +1,13 @@
-"""Limits of one identity: calls per second and concurrent calls."""
+"""Limits of callers: calls per second, concurrent calls, agents."""
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 from safe_psrl_proto.v1 import model_pb2
-from safe_psrl_server.agents.definition import table_entries
+from safe_psrl_server.agents.definition import check_size, table_entries
+from safe_psrl_server.agents.registry import Registry
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import LimitExceededError
@@ -13,7 +15,6 @@ from safe_psrl_server.security.caller import caller
 from safe_psrl_server.security.identities import Identity
 from safe_psrl_server.security.roles import Role
 
-BUSY_RETRY_SECONDS: Final = 0.1
 MAX_IDENTITIES: Final = 10_000
 
 
@@ -38,79 +39,81 @@ class TokenBucket:
         return (1 - self._tokens) / self.rate
 
 
-class _Usage:
-    def __init__(self) -> None:
-        self.bucket: TokenBucket | None = None
-        self.calls = 0
-
-
 class RateLimiter:
-    """Usage of all identities, by name: several tokens of one name share it."""
+    """Calls per second of each identity, by name: several tokens of one name share it."""
 
     def __init__(self, quotas: Quotas, clock: Callable[[], float] = time.monotonic) -> None:
         self._quotas = quotas
         self._clock = clock
-        self._usage: dict[str, _Usage] = {}
+        self._buckets: dict[str, TokenBucket] = {}
 
     def wait_seconds(self, identity: Identity) -> float:
         """0 if the identity may call now, which counts as a call; else the seconds until it may."""
         rate = identity.calls_per_second or self._quotas.calls_per_second
         if not rate:
             return 0.0
-        usage = self._of(identity.name)
-        if usage.bucket is None or usage.bucket.rate != rate:
-            usage.bucket = TokenBucket(rate, max(1.0, rate * self._quotas.burst_seconds), self._clock)
-        return usage.bucket.take()
+        bucket = self._buckets.get(identity.name)
+        if bucket is None or bucket.rate != rate:
+            if len(self._buckets) >= MAX_IDENTITIES:  # names that are no longer in the file
+                self._buckets.clear()
+            bucket = TokenBucket(rate, max(1.0, rate * self._quotas.burst_seconds), self._clock)
+            self._buckets[identity.name] = bucket
+        return bucket.take()
 
     def check_rate(self, identity: Identity) -> None:
         """Raises `LimitExceededError`."""
         seconds = self.wait_seconds(identity)
         if seconds > 0:
-            raise _exceeded(f"{identity.name!r} exceeds its rate of calls", "RATE_LIMITED", seconds)
-
-    def begin_call(self, identity: Identity) -> None:
-        """Count a call until `end_call`. Raises `LimitExceededError` if the identity has too many."""
-        usage = self._of(identity.name)
-        most = identity.concurrent_calls or self._quotas.concurrent_calls
-        if most and usage.calls >= most:
-            raise _exceeded(f"{identity.name!r} has {most} concurrent calls, its limit", "TOO_MANY_CALLS", BUSY_RETRY_SECONDS)
-        usage.calls += 1
-
-    def end_call(self, name: str) -> None:
-        self._of(name).calls -= 1
-
-    def _of(self, name: str) -> _Usage:
-        if name not in self._usage:
-            if len(self._usage) >= MAX_IDENTITIES:  # drop names that are no longer in the file
-                self._usage = {known: usage for known, usage in self._usage.items() if usage.calls}
-            self._usage[name] = _Usage()
-        return self._usage[name]
+            raise LimitExceededError(f"{identity.name!r} exceeds its rate of calls", "RATE_LIMITED", retry_seconds=seconds)
 
 
-def _exceeded(message: str, reason: str, retry_seconds: float) -> LimitExceededError:
-    error = LimitExceededError(message, reason)
-    error.retry_seconds = retry_seconds
-    return error
+class CallSlots:
+    """Concurrent calls: at most `most` in all, and a number for each holder."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._total = 0
+        self._held: dict[str, int] = {}  # by holder, above 0
+
+    def take(self, holder: str, most: int) -> None:
+        """Raises `LimitExceededError` if the holder has `most`, or if all are taken."""
+        held = self._held.get(holder, 0)
+        if held >= most:
+            raise LimitExceededError(f"{holder!r} has {most} concurrent calls, its limit", "TOO_MANY_CALLS")
+        if self._total >= self._most:
+            raise LimitExceededError(f"the server has {self._most} concurrent calls, its limit", "SERVER_BUSY")
+        self._total += 1
+        self._held[holder] = held + 1
+
+    def give_back(self, holder: str) -> None:
+        self._total -= 1
+        self._held[holder] -= 1
+        if not self._held[holder]:
+            del self._held[holder]
 
 
-async def check_room(agents: AgentService, quotas: Quotas, name: str, spec: model_pb2.AgentSpec) -> None:
-    """Raise `LimitExceededError` if there is none. An agent that exists needs none: creating it again changes nothing."""
-    if name in agents.registry:
-        return
-    if not agents.registry.complete.is_set():  # after a start: the size of every agent must be known
+@asynccontextmanager
+async def reserved_room(agents: AgentService, quotas: Quotas, name: str, cmdp: model_pb2.CmdpSpec) -> AsyncIterator[None]:
+    """Room for one more agent, kept until its creation has ended. Raises `LimitExceededError` if there is none.
+
+    An agent that exists needs none: creating it again changes nothing. Other replicas' creations are not seen before they
+    are stored.
+    """
+    check_size(cmdp, agents.limits)
+    registry = agents.registry
+    if name not in registry and not registry.complete.is_set():  # after a start: the size of every agent must be known
         await agents.refresh()
-    _check_quota(agents, quotas, caller().identity)
-    used = agents.registry.size.table_entries
-    needed, most = table_entries(spec.cmdp), agents.limits.max_total_table_entries
-    if used + needed > most and needed <= agents.limits.max_table_entries:  # a larger one is malformed, whatever there is
-        raise LimitExceededError(f"the agents' tables have {used} entries, and may have {most}", "MEMORY_QUOTA")
+    if name not in registry:
+        _check_quota(registry, quotas, caller().identity)
+    with registry.reserve(name, table_entries(cmdp)):
+        yield
 
 
-def _check_quota(agents: AgentService, quotas: Quotas, identity: Identity) -> None:
+def _check_quota(registry: Registry, quotas: Quotas, identity: Identity) -> None:
     """The agents of an identity are those that it may administer, regardless of who created them."""
     most = identity.max_agents if identity.max_agents is not None else quotas.max_agents or None
     if most is None:
         return
-    count = sum(identity.may(Role.ADMIN, agent.name) for agent in agents.agents())
+    count = sum(identity.may(Role.ADMIN, name) for name in registry.names())
     if count >= most:
         raise LimitExceededError(f"{identity.name!r} has {count} agents, and may have {most}", "AGENT_QUOTA")

@@ -46,6 +46,7 @@ class Append(NamedTuple):
     events: Sequence[bytes]
     policies: Mapping[int, bytes] = NO_POLICIES  # by episode, added with the events
     dropped_policies: Collection[int] = ()  # episodes whose policy is deleted with the events
+    deleted: bool = False  # remove everything that is stored of the agent, instead of appending
 
 
 @dataclass(frozen=True)
