@@ -1,11 +1,10 @@
 """Observations that do not fit the specification are refused, with the field and its value, and change nothing."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from safe_psrl import CmdpSpec, Constraint, SafePsrl, Transition, TransitionError
+from tests.safe_psrl.cases import random_case
 
 GOOD = Transition(0, 0, 0, 0, 0.5, (0.5,))
 
@@ -88,7 +87,7 @@ def test_a_refused_transition_changes_nothing(learner: SafePsrl) -> None:
     assert state.pending == (GOOD,)
 
 
-def test_known_signals_need_not_be_reported(make_case: Callable) -> None:
+def test_known_signals_need_not_be_reported() -> None:
     """Reward and costs of an observation matter only where they are learned."""
-    known = SafePsrl(make_case(0, (2, 1, 2)).spec)
+    known = SafePsrl(random_case(0, (2, 1, 2)).spec)
     assert len(known.observe(known.initial_state(), Transition(0, 0, 0, 1)).pending) == 1

@@ -2,7 +2,6 @@
 
 import importlib
 import pkgutil
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from numba.core.dispatcher import Dispatcher
 import safe_psrl
 from safe_psrl import CmdpSpec, SafePsrl, SafePsrlOptions, SimulatedRun, Transition, exact_optimum, preset, warm_up
 from safe_psrl_testbed.kernels import KERNELS
+from tests.safe_psrl.cases import TWO_CONSTRAINTS, listed_case, random_case
 
 
 def signatures() -> dict[str, int]:
@@ -50,18 +50,16 @@ def test_presets_compile_nothing_more(warm: dict[str, int], name: str) -> None:
     assert signatures() == warm
 
 
-def test_several_constraints_compile_nothing_more(warm: dict[str, int], two_constraints: CmdpSpec) -> None:
+def test_several_constraints_compile_nothing_more(warm: dict[str, int]) -> None:
     """A vector of duals has the types of a single one."""
-    play(two_constraints, KERNELS["streaming-buffer"]())
+    play(TWO_CONSTRAINTS, KERNELS["streaming-buffer"]())
     assert signatures() == warm
 
 
 @pytest.mark.parametrize("variant", [{}, {"per_step": True}, {"num_constraints": 2}])
-def test_listed_next_states_compile_nothing_more(
-    warm: dict[str, int], make_case: Callable, listed: Callable, variant: dict
-) -> None:
+def test_listed_next_states_compile_nothing_more(warm: dict[str, int], variant: dict) -> None:
     """To the compiler, a problem over all next states is one whose lists have no rows."""
-    spec, p = listed(make_case(1, (4, 3, 2), masked=True, **variant))
+    spec, p = listed_case(random_case(1, (4, 3, 2), masked=True, **variant))
     for options in (SafePsrlOptions(), SafePsrlOptions("adaptive")):
         learner = SafePsrl(spec, options)
         state, plan = learner.start_episode(learner.initial_state())
@@ -83,11 +81,9 @@ def test_listed_next_states_compile_nothing_more(
         ((3, 1, 4), {"per_step": True, "step_signals": True, "learned": True}),
     ],
 )
-def test_variants_compile_nothing_more(
-    warm: dict[str, int], make_case: Callable, sizes: tuple[int, int, int], variant: dict
-) -> None:
+def test_variants_compile_nothing_more(warm: dict[str, int], sizes: tuple[int, int, int], variant: dict) -> None:
     """Learned signals, per-step kernels and edge sizes are the same types to the compiler."""
-    spec, p = make_case(1, sizes, **variant)
+    spec, p = random_case(1, sizes, **variant)
     learner = SafePsrl(spec)
     state, plan = learner.start_episode(learner.initial_state())
     action = int(plan.policy[0, 0])

@@ -1,10 +1,10 @@
 """Assumption 1 (paper, section 4): sampled kernels on which no policy reaches c0 are drawn again, within bounds."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.safe_psrl.cases import random_case
 
 from safe_psrl import CmdpSpec, Constraint, InfeasibleError, SafePsrl, SafePsrlOptions, exact_optimum, preset
 from safe_psrl.methods.episode import assumption_is_certain
@@ -127,9 +127,9 @@ def test_certainty_is_the_worst_case_over_the_support(spec: CmdpSpec, certain: b
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_certainty_is_never_wrong(make_case: Callable, seed: int) -> None:
+def test_certainty_is_never_wrong(seed: int) -> None:
     """Where it is claimed, kernels drawn from the prior do reach c0."""
-    base = make_case(seed, (3, 3, 3), masked=True, binary_costs=True).spec
+    base = random_case(seed, (3, 3, 3), masked=True, binary_costs=True).spec
     limits = Constraint("cost", base.signals[1, 0], 3.0, 1.0)
     masks = {"available_actions": base.available_actions, "support": base.support[0]}
     spec = CmdpSpec(num_states=3, num_actions=3, horizon=3, reward=base.signals[0, 0], constraints=[limits], **masks)

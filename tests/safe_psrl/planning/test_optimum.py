@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from tests.safe_psrl.cases import random_case
 
 from safe_psrl import CmdpSpec, Constraint, InfeasibleError, SpecError, exact_optimum, preset
 from safe_psrl_testbed.kernels import KERNELS
@@ -88,13 +89,13 @@ def randomised_totals(spec: CmdpSpec, p: np.ndarray, probabilities: np.ndarray) 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("block", range(4))
-def test_multiplier_search_agrees_with_the_linear_program(make_case: Callable, variant: dict, block: int) -> None:
+def test_multiplier_search_agrees_with_the_linear_program(variant: dict, block: int) -> None:
     """Four hundred random problems in all with one constraint, at budgets from below the least cost to the horizon."""
     feasible = []
     for seed in range(20 * block, 20 * block + 20):
         rng = np.random.default_rng(seed)
         sizes = tuple(int(n) for n in rng.integers([1, 1, 1], [6, 6, 6]))
-        spec, p = make_case(seed, sizes, **variant)
+        spec, p = random_case(seed, sizes, **variant)
         feasible.append(check(spec, p, np.array([rng.choice([0.1, 0.3, 0.45, 0.6]) * sizes[2]]), randomised_totals))
     assert True in feasible
     assert False in feasible
@@ -102,13 +103,13 @@ def test_multiplier_search_agrees_with_the_linear_program(make_case: Callable, v
 
 @pytest.mark.parametrize("num_constraints", [2, 3])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_several_constraints_agree_with_the_linear_program(make_case: Callable, num_constraints: int, variant: dict) -> None:
+def test_several_constraints_agree_with_the_linear_program(num_constraints: int, variant: dict) -> None:
     """Two and three budgets at once, met or not."""
     feasible = []
     for seed in range(16):
         rng = np.random.default_rng(seed)
         sizes = tuple(int(n) for n in rng.integers([2, 2, 2], [5, 5, 5]))
-        spec, p = make_case(seed, sizes, num_constraints=num_constraints, **variant)
+        spec, p = random_case(seed, sizes, num_constraints=num_constraints, **variant)
         budgets = rng.uniform(0.2, 0.75, num_constraints) * sizes[2]
         feasible.append(check(spec, p, budgets, randomised_totals))
     assert True in feasible
@@ -116,10 +117,10 @@ def test_several_constraints_agree_with_the_linear_program(make_case: Callable, 
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_budget_equal_to_the_least_cost(make_case: Callable, variant: dict) -> None:
+def test_budget_equal_to_the_least_cost(variant: dict) -> None:
     """At the edge of feasibility the best of the cheapest policies is found, also where many cost the same."""
     for seed in range(40):
-        spec, p = make_case(seed, (3, 4, 4), **variant)
+        spec, p = random_case(seed, (3, 4, 4), **variant)
         with pytest.raises(InfeasibleError) as caught:
             exact_optimum(spec, p, [-1.0])
         least = caught.value.least_costs
@@ -127,9 +128,9 @@ def test_budget_equal_to_the_least_cost(make_case: Callable, variant: dict) -> N
         assert exact_optimum(spec, p, least).reward == pytest.approx(best, abs=1e-7), seed
 
 
-def test_equally_cheap_policies_at_a_budget_of_their_cost(make_case: Callable) -> None:
+def test_equally_cheap_policies_at_a_budget_of_their_cost() -> None:
     """Two policies of the least cost may differ by a rounding error in it; the better one keeps the budget all the same."""
-    spec, p = make_case(86, (6, 4, 3), binary_costs=True)
+    spec, p = random_case(86, (6, 4, 3), binary_costs=True)
     with pytest.raises(InfeasibleError) as caught:
         exact_optimum(spec, p, [-1.0])
     least = caught.value.least_costs
@@ -139,9 +140,9 @@ def test_equally_cheap_policies_at_a_budget_of_their_cost(make_case: Callable) -
 
 
 @pytest.mark.parametrize("num_constraints", [1, 2])
-def test_budget_of_the_horizon_leaves_the_problem_unconstrained(make_case: Callable, num_constraints: int) -> None:
+def test_budget_of_the_horizon_leaves_the_problem_unconstrained(num_constraints: int) -> None:
     """Costs are at most 1 a step, so tau = H binds nothing: the optimum is that of no constraint at all."""
-    spec, p = make_case(3, (4, 3, 5), num_constraints=num_constraints)
+    spec, p = random_case(3, (4, 3, 5), num_constraints=num_constraints)
     found = exact_optimum(spec, p, np.full(num_constraints, 5.0))
     free = -linprog(-flat_signals(spec)[0], **program(spec, p)).fun
     assert found.reward == pytest.approx(free, abs=TOLERANCE)

@@ -1,11 +1,10 @@
 """Small random problems and slow, obvious judges that several files share."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from safe_psrl import CmdpSpec, Constraint, preset
@@ -109,57 +108,24 @@ def forward_totals(spec: CmdpSpec, p: Floats, policy: NDArray[np.int32]) -> Floa
     return totals
 
 
-@pytest.fixture(scope="session")
-def make_case() -> Callable[..., Case]:
-    return random_case
+TWO_CONSTRAINTS = CmdpSpec(  # the streaming buffer with a second budget, on the slow service
+    num_states=10,
+    num_actions=2,
+    horizon=10,
+    reward=np.repeat(np.arange(10) > 0, 2).reshape(10, 2),
+    constraints=[
+        Constraint("fast", np.tile([1.0, 0.0], (10, 1)), 5.0, 1.0),
+        Constraint("slow", np.tile([0.0, 1.0], (10, 1)), 9.0, 2.0),
+    ],
+)
 
 
-@pytest.fixture(scope="session")
-def listed() -> Callable[[Case], Case]:
-    return listed_case
-
-
-@pytest.fixture(scope="session")
-def unlisted() -> Callable[[CmdpSpec, NDArray[np.generic]], NDArray[np.generic]]:
-    return over_all_states
-
-
-@pytest.fixture(scope="session")
-def all_policies() -> Callable[[CmdpSpec], Iterator[NDArray[np.int32]]]:
-    return deterministic_policies
-
-
-@pytest.fixture(scope="session")
-def totals_of() -> Callable[[CmdpSpec, Floats, NDArray[np.int32]], Floats]:
-    return forward_totals
-
-
-@pytest.fixture(scope="session")
-def two_constraints() -> CmdpSpec:
-    """The streaming buffer with a second budget, on the slow service."""
-    cost = np.tile([1.0, 0.0], (10, 1))
-    return CmdpSpec(
-        num_states=10,
-        num_actions=2,
-        horizon=10,
-        reward=np.repeat(np.arange(10) > 0, 2).reshape(10, 2),
-        constraints=[Constraint("fast", cost, 5.0, 1.0), Constraint("slow", 1 - cost, 9.0, 2.0)],
-    )
-
-
-@pytest.fixture(scope="session")
-def named_case(two_constraints: CmdpSpec) -> Callable[[str], Case]:
+def named_case(name: str) -> Case:
     """A preset with its true kernel, or one of the other kinds of problem."""
-
-    def find(name: str) -> Case:
-        if name in KERNELS:
-            return Case(preset(name), KERNELS[name]()[None])
-        if name == "two-constraints":
-            return Case(two_constraints, KERNELS["streaming-buffer"]()[None])
-        if name.startswith("listed"):
-            return listed_case(random_case(6, (6, 3, 5), masked=True, per_step=name == "listed-per-step"))
-        return random_case(
-            8, (4, 3, 5), **{"per-step": {"per_step": True, "step_signals": True}, "masked": {"masked": True}}[name]
-        )
-
-    return find
+    if name in KERNELS:
+        return Case(preset(name), KERNELS[name]()[None])
+    if name == "two-constraints":
+        return Case(TWO_CONSTRAINTS, KERNELS["streaming-buffer"]()[None])
+    if name.startswith("listed"):
+        return listed_case(random_case(6, (6, 3, 5), masked=True, per_step=name == "listed-per-step"))
+    return random_case(8, (4, 3, 5), **{"per-step": {"per_step": True, "step_signals": True}, "masked": {"masked": True}}[name])
