@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,13 @@ class Case(NamedTuple):
 
     spec: CmdpSpec
     p: Floats
+
+
+def spec_of(horizon: int, reward: Any, *constraints: Constraint, **more: Any) -> CmdpSpec:
+    """A specification with the sizes of its reward table."""
+    num_states, num_actions = np.shape(reward)[-2:]
+    sizes = {"num_states": num_states, "num_actions": num_actions, "horizon": horizon}
+    return CmdpSpec(**sizes, reward=reward, constraints=constraints, **more)
 
 
 def random_case(
@@ -49,15 +56,11 @@ def random_case(
         signals[1:] = rng.random(signals[1:].shape) < 0.4
     budgets = horizon * (0.7 + 0.25 * rng.random(num_constraints))
     start = rng.dirichlet(np.ones(num_states))
-    spec = CmdpSpec(
-        num_states=num_states,
-        num_actions=num_actions,
-        horizon=horizon,
-        reward=signals[0] if step_signals else signals[0, 0],
-        constraints=[
-            Constraint(f"cost-{i}", table if step_signals else table[0], tau, 0.3 * tau, learned=learned)
-            for i, (table, tau) in enumerate(zip(signals[1:], budgets.tolist(), strict=True))
-        ],
+    tables = signals if step_signals else signals[:, 0]
+    spec = spec_of(
+        horizon,
+        tables[0],
+        *(Constraint(f"cost-{i}", tables[1 + i], tau, 0.3 * tau, learned=learned) for i, tau in enumerate(budgets.tolist())),
         reward_learned=learned,
         initial_distribution=start,
         available_actions=available,
@@ -108,15 +111,11 @@ def forward_totals(spec: CmdpSpec, p: Floats, policy: NDArray[np.int32]) -> Floa
     return totals
 
 
-TWO_CONSTRAINTS = CmdpSpec(  # the streaming buffer with a second budget, on the slow service
-    num_states=10,
-    num_actions=2,
-    horizon=10,
-    reward=np.repeat(np.arange(10) > 0, 2).reshape(10, 2),
-    constraints=[
-        Constraint("fast", np.tile([1.0, 0.0], (10, 1)), 5.0, 1.0),
-        Constraint("slow", np.tile([0.0, 1.0], (10, 1)), 9.0, 2.0),
-    ],
+TWO_CONSTRAINTS = spec_of(  # the streaming buffer with a second budget, on the slow service
+    10,
+    np.repeat(np.arange(10) > 0, 2).reshape(10, 2),
+    Constraint("fast", np.tile([1.0, 0.0], (10, 1)), 5.0, 1.0),
+    Constraint("slow", np.tile([0.0, 1.0], (10, 1)), 9.0, 2.0),
 )
 
 

@@ -5,9 +5,9 @@ from dataclasses import FrozenInstanceError, fields, replace
 import numpy as np
 import pytest
 
-from safe_psrl import CmdpSpec, Constraint, SafePsrl, SafePsrlOptions, SpecError, Transition, act, preset, settle
+from safe_psrl import Constraint, SafePsrl, SafePsrlOptions, SpecError, Transition, act, preset, settle
 from safe_psrl.learner import estimated_signals
-from tests.safe_psrl.cases import random_case
+from tests.safe_psrl.cases import random_case, spec_of
 
 
 def assert_same_plan(one: object, other: object) -> None:
@@ -118,14 +118,8 @@ def test_learned_signals_are_means_of_what_was_seen() -> None:
 
 def test_plan_uses_the_learned_signals() -> None:
     """A reward that turned out to be 1 attracts the plan; the same observations of 0 do not."""
-    spec = CmdpSpec(
-        num_states=3,
-        num_actions=2,
-        horizon=6,
-        reward=np.full((3, 2), 0.5),
-        reward_learned=True,
-        constraints=[Constraint("moves", np.tile([0.0, 1.0], (3, 1)), 3.0, 0.6)],
-    )
+    moves = Constraint("moves", np.tile([0.0, 1.0], (3, 1)), 3.0, 0.6)
+    spec = spec_of(6, np.full((3, 2), 0.5), moves, reward_learned=True)
     learner = SafePsrl(spec, SafePsrlOptions(pessimism_coefficient=0))
     rewards = {}
     for seen in (0.0, 1.0):
@@ -152,13 +146,8 @@ def test_act_reads_the_policy(step: int) -> None:
 @pytest.mark.parametrize(
     ("step", "state", "field"),
     [
-        (-1, 0, "step"),
-        (6, 0, "step"),
-        (True, 0, "step"),
-        (0.0, 0, "step"),
-        (0, -1, "state"),
-        (0, 3, "state"),
-        (0, None, "state"),
+        *((step, 0, "step") for step in (-1, 6, True, 0.0)),
+        *((0, state, "state") for state in (-1, 3, None)),
     ],
 )
 def test_act_refuses_what_is_not_in_the_plan(step: object, state: object, field: str) -> None:

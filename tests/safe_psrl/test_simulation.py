@@ -19,7 +19,7 @@ from safe_psrl import (
 from safe_psrl.learner import AgentState, Plan
 from safe_psrl_testbed import TabularEnvironment
 from safe_psrl_testbed.kernels import KERNELS
-from tests.safe_psrl.cases import named_case, random_case
+from tests.safe_psrl.cases import named_case, random_case, spec_of
 
 PUBLISHED, ADAPTIVE = SafePsrlOptions("published"), SafePsrlOptions("adaptive")
 METHODS = pytest.mark.parametrize("options", [PUBLISHED, ADAPTIVE], ids=["published", "adaptive"])
@@ -87,15 +87,9 @@ def test_true_signals_replace_the_guess() -> None:
     """The world pays and judges by its true signals; the specification's are the learner's guess only."""
     truth, p = random_case(6, (4, 3, 5), learned=True, num_constraints=2)
     limits = zip(truth.constraint_names, truth.cost_budgets.tolist(), truth.satisfiable_costs.tolist(), strict=True)
-    guess = CmdpSpec(
-        num_states=4,
-        num_actions=3,
-        horizon=5,
-        reward=np.full((4, 3), 0.5),
-        reward_learned=True,
-        constraints=[Constraint(name, np.zeros((4, 3)), tau, c0, learned=True) for name, tau, c0 in limits],
-        initial_distribution=truth.initial_distribution,
-    )
+    constraints = [Constraint(name, np.zeros((4, 3)), tau, c0, learned=True) for name, tau, c0 in limits]
+    start = truth.initial_distribution
+    guess = spec_of(5, np.full((4, 3), 0.5), *constraints, reward_learned=True, initial_distribution=start)
     learner = SafePsrl(guess, seed=2)
     run = SimulatedRun(learner, p, environment_seed=9, true_signals=truth.signals)
     run.advance(60)

@@ -8,9 +8,8 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import safe_psrl
-from safe_psrl import CmdpSpec, SafePsrl, SafePsrlOptions, SimulatedRun, Transition, exact_optimum, preset, warm_up
-from safe_psrl_testbed.kernels import KERNELS
-from tests.safe_psrl.cases import TWO_CONSTRAINTS, listed_case, random_case
+from safe_psrl import CmdpSpec, SafePsrl, SafePsrlOptions, SimulatedRun, Transition, exact_optimum, warm_up
+from tests.safe_psrl.cases import listed_case, named_case, random_case
 
 
 def signatures() -> dict[str, int]:
@@ -42,17 +41,12 @@ def play(spec: CmdpSpec, kernel: np.ndarray) -> None:
     exact_optimum(spec, kernel, [spec.horizon] * spec.num_constraints)
 
 
-@pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy"])
+@pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy", "two-constraints"])
 def test_presets_compile_nothing_more(warm: dict[str, int], name: str) -> None:
-    """The first episode of another preset finds every kernel ready, masks or not."""
+    """The first episode of another preset finds every kernel ready, masks or not; several duals have the types of one."""
     assert warm["safe_psrl.methods.episode.begin_episode"] > 0
-    play(preset(name), KERNELS[name]())
-    assert signatures() == warm
-
-
-def test_several_constraints_compile_nothing_more(warm: dict[str, int]) -> None:
-    """A vector of duals has the types of a single one."""
-    play(TWO_CONSTRAINTS, KERNELS["streaming-buffer"]())
+    spec, p = named_case(name)
+    play(spec, p[0])
     assert signatures() == warm
 
 

@@ -239,14 +239,19 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> str:
     return process.communicate(timeout=DEADLINE)[0]
 
 
+def start_with_checkpoints(tmp_path: Path, algorithms: str, episodes: int, number: int) -> tuple[subprocess.Popen[str], Path]:
+    """An experiment that checkpoints all the time, once there are `number` checkpoints, and where it writes."""
+    launcher, directory = tmp_path / "launcher.py", tmp_path / "ended"
+    launcher.write_text(LAUNCHER, encoding="utf-8")
+    process = command([sys.executable, launcher], directory, algorithms, episodes)
+    wait_for_checkpoints(process, directory, number)
+    return process, directory
+
+
 @pytest.mark.slow
 def test_a_killed_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
     """SIGKILL at an arbitrary moment, in the midst of several algorithms; the same command then ends with the same results."""
-    launcher = tmp_path / "launcher.py"
-    launcher.write_text(LAUNCHER, encoding="utf-8")
-    killed = tmp_path / "killed"
-    process = command([sys.executable, launcher], killed, SEVEN, 14_000)
-    wait_for_checkpoints(process, killed, 3)
+    process, killed = start_with_checkpoints(tmp_path, SEVEN, 14_000, 3)
     end(process, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert not (killed / "results.csv").exists()
@@ -258,11 +263,8 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_and_the_same_command_again(tmp_path: Path) -> None:
     """The first leaves what was done, and checkpoints; the second the numbers of a run that was not stopped."""
-    launcher = tmp_path / "launcher.py"
-    launcher.write_text(LAUNCHER, encoding="utf-8")
-    stopped, algorithms = tmp_path / "stopped", "optcmdp,cmdp-psrl"
-    process = command([sys.executable, launcher], stopped, algorithms, 8_000)
-    wait_for_checkpoints(process, stopped, 2)
+    algorithms = "optcmdp,cmdp-psrl"
+    process, stopped = start_with_checkpoints(tmp_path, algorithms, 8_000, 2)
     shown = end(process, signal.SIGINT)
     assert process.returncode == 130, shown
     assert json.loads((stopped / "summary.json").read_text(encoding="utf-8"))["interrupted"]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.safe_psrl.cases import TWO_CONSTRAINTS, named_case, random_case
+from tests.safe_psrl.cases import TWO_CONSTRAINTS, named_case, random_case, spec_of
 
 from safe_psrl import (
     CmdpSpec,
@@ -42,11 +42,9 @@ def best_or_least(spec: CmdpSpec, p: np.ndarray, budget: float) -> tuple[bool, O
 def test_methods_by_name() -> None:
     """Those of the paper are coefficients; the adaptive one has none. `published` is the default."""
     assert SafePsrlOptions() == SafePsrlOptions("published") == SafePsrlOptions(pessimism_coefficient=0.05)
-    assert [SafePsrlOptions(name).pessimism_coefficient for name in ("theorem", "published", "literal")] == [5.0, 0.05, 0.25]
-    assert [SafePsrlOptions(name).is_adaptive for name in ("theorem", "published", "literal", "adaptive")] == [False] * 3 + [
-        True
-    ]
-    assert ADAPTIVE.confidence == 2.5
+    for name, coefficient in {"theorem": 5.0, "published": 0.05, "literal": 0.25}.items():
+        assert (SafePsrlOptions(name).pessimism_coefficient, SafePsrlOptions(name).is_adaptive) == (coefficient, False)
+    assert (ADAPTIVE.is_adaptive, ADAPTIVE.confidence) == (True, 2.5)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +116,7 @@ def test_a_budget_that_cannot_be_kept_gives_the_least_cost() -> None:
     """Every action costs at least 0.4 a step, so with pessimism at its ceiling nothing keeps a budget of 3 in 5 steps."""
     reward = np.array([[0.1, 0.9]] * 3)
     cost = np.array([[0.4, 1.0]] * 3)
-    spec = CmdpSpec(num_states=3, num_actions=2, horizon=5, reward=reward, constraints=[Constraint("cost", cost, 3.0, 2.0)])
+    spec = spec_of(5, reward, Constraint("cost", cost, 3.0, 2.0))
     reckless, careful = (
         SafePsrl(spec, SafePsrlOptions("adaptive", confidence=confidence), seed=1) for confidence in (0.0, 1e9)
     )
@@ -164,7 +162,7 @@ def test_several_budgets_are_kept_together() -> None:
 def test_several_budgets_that_cannot_be_kept_are_exceeded_by_as_little_as_possible() -> None:
     """Four steps cost 1 each, to one or the other: with no pessimism, 1.5 and 1.5 become 2 and 2."""
     constraints = [Constraint("a", [[1.0, 0.0]], 1.5, 0.0), Constraint("b", [[0.0, 1.0]], 1.5, 0.0)]
-    spec = CmdpSpec(num_states=1, num_actions=2, horizon=4, reward=[[1.0, 0.0]], constraints=constraints)
+    spec = spec_of(4, [[1.0, 0.0]], *constraints)
     learner = SafePsrl(spec, ADAPTIVE)
     _, plan = learner.start_episode(learner.initial_state())
     assert plan.pessimism.tolist() == [0.0, 0.0]  # one state: the kernel is certain

@@ -1,12 +1,11 @@
 """The exact optimum (paper, eq. (3)) against a linear program that is written here from scratch."""
 
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
-from tests.safe_psrl.cases import random_case
+from tests.safe_psrl.cases import random_case, spec_of
 
 from safe_psrl import CmdpSpec, Constraint, InfeasibleError, SpecError, exact_optimum, preset
 from safe_psrl_testbed.kernels import KERNELS
@@ -58,7 +57,7 @@ def judge(spec: CmdpSpec, p: np.ndarray, budgets: np.ndarray) -> tuple[float | N
     return (-best.fun if best.status == 0 else None), least, excess.fun
 
 
-def check(spec: CmdpSpec, p: np.ndarray, budgets: np.ndarray, totals: Callable) -> bool:
+def check(spec: CmdpSpec, p: np.ndarray, budgets: np.ndarray) -> bool:
     """Compare library and judge; say whether the budgets could be kept."""
     best, least, excess = judge(spec, p, budgets)
     if best is None:
@@ -71,7 +70,7 @@ def check(spec: CmdpSpec, p: np.ndarray, budgets: np.ndarray, totals: Callable) 
     found = exact_optimum(spec, p, budgets)
     assert found.reward == pytest.approx(best, abs=TOLERANCE)
     assert (found.costs <= budgets + TOLERANCE).all()
-    assert [found.reward, *found.costs] == pytest.approx(totals(spec, p, found.policy), abs=TOLERANCE)
+    assert [found.reward, *found.costs] == pytest.approx(randomised_totals(spec, p, found.policy), abs=TOLERANCE)
     assert (found.policy[:, ~spec.available_actions] == 0).all()
     assert found.policy.sum(axis=-1) == pytest.approx(1.0, abs=1e-12)
     return True
@@ -96,7 +95,7 @@ def test_multiplier_search_agrees_with_the_linear_program(variant: dict, block: 
         rng = np.random.default_rng(seed)
         sizes = tuple(int(n) for n in rng.integers([1, 1, 1], [6, 6, 6]))
         spec, p = random_case(seed, sizes, **variant)
-        feasible.append(check(spec, p, np.array([rng.choice([0.1, 0.3, 0.45, 0.6]) * sizes[2]]), randomised_totals))
+        feasible.append(check(spec, p, np.array([rng.choice([0.1, 0.3, 0.45, 0.6]) * sizes[2]])))
     assert True in feasible
     assert False in feasible
 
@@ -111,7 +110,7 @@ def test_several_constraints_agree_with_the_linear_program(num_constraints: int,
         sizes = tuple(int(n) for n in rng.integers([2, 2, 2], [5, 5, 5]))
         spec, p = random_case(seed, sizes, num_constraints=num_constraints, **variant)
         budgets = rng.uniform(0.2, 0.75, num_constraints) * sizes[2]
-        feasible.append(check(spec, p, budgets, randomised_totals))
+        feasible.append(check(spec, p, budgets))
     assert True in feasible
     assert False in feasible
 
@@ -150,14 +149,8 @@ def test_budget_of_the_horizon_leaves_the_problem_unconstrained(num_constraints:
 
 def test_jointly_infeasible_budgets_report_the_common_excess() -> None:
     """Each budget can be kept alone, not both: cost 1 a step goes to one or the other, so 4 steps cannot keep 1.5 + 1.5."""
-    first = [[1.0, 0.0]]
-    spec = CmdpSpec(
-        num_states=1,
-        num_actions=2,
-        horizon=4,
-        reward=[[0.5, 0.5]],
-        constraints=[Constraint("a", first, 1.5, 0.0), Constraint("b", [[0.0, 1.0]], 1.5, 0.0)],
-    )
+    constraints = Constraint("a", [[1.0, 0.0]], 1.5, 0.0), Constraint("b", [[0.0, 1.0]], 1.5, 0.0)
+    spec = spec_of(4, [[0.5, 0.5]], *constraints)
     with pytest.raises(InfeasibleError, match=r"together they are exceeded by 0\.5") as caught:
         exact_optimum(spec, np.ones((1, 2, 1)))
     assert caught.value.least_costs == pytest.approx([0.0, 0.0], abs=TOLERANCE)
@@ -219,13 +212,7 @@ def test_kernels_that_are_no_kernels(change: tuple[int, int, int, float], messag
 
 def test_kernel_outside_the_support() -> None:
     """Probability where the specification says that none can be is refused."""
-    spec = CmdpSpec(
-        num_states=2,
-        num_actions=1,
-        horizon=2,
-        reward=[[0.0], [1.0]],
-        constraints=[Constraint("cost", [[0.0], [0.0]], 1.0, 0.0)],
-        support=[[[True, False]], [[True, True]]],
-    )
+    limit = Constraint("cost", [[0.0], [0.0]], 1.0, 0.0)
+    spec = spec_of(2, [[0.0], [1.0]], limit, support=[[[True, False]], [[True, True]]])
     with pytest.raises(SpecError, match=r"transitions\[0\]\[0\]\[0\]\[1\] = 0.5: must be 0 outside the support"):
         exact_optimum(spec, np.full((1, 2, 1, 2), 0.5))

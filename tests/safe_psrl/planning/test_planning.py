@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.safe_psrl.cases import deterministic_policies, forward_totals, random_case
+from tests.safe_psrl.cases import deterministic_policies, forward_totals, random_case, spec_of
 
 from safe_psrl import CmdpSpec, Constraint
 from safe_psrl.planning.backward_induction import plan_policy
@@ -73,14 +73,7 @@ def test_ties_go_to_the_lowest_available_action(num_actions: int) -> None:
     table = np.full((2, num_actions), 0.5)
     available = np.ones((2, num_actions), bool)
     available[1, : num_actions - 1] = num_actions == 1
-    spec = CmdpSpec(
-        num_states=2,
-        num_actions=num_actions,
-        horizon=3,
-        reward=table,
-        constraints=[Constraint("cost", table, 2.0, 1.0)],
-        available_actions=available,
-    )
+    spec = spec_of(3, table, Constraint("cost", table, 2.0, 1.0), available_actions=available)
     policy, _ = planned(spec, np.full((1, 2, num_actions, 2), 0.5), np.array([1.0, -0.25]))
     assert policy[:, 0].tolist() == [0, 0, 0]
     assert policy[:, 1].tolist() == [num_actions - 1] * 3

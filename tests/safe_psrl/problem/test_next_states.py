@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.safe_psrl.cases import listed_case, over_all_states, random_case
+from tests.safe_psrl.cases import listed_case, over_all_states, random_case, spec_of
 
 from safe_psrl import (
     CmdpSpec,
@@ -213,8 +213,7 @@ def test_a_next_state_that_is_not_listed_is_refused(s: int, a: int, t: int) -> N
 
 
 def test_one_state_that_leads_to_itself() -> None:
-    sizes = {"num_states": 1, "num_actions": 1, "horizon": 1}
-    spec = CmdpSpec(**sizes, reward=[[1.0]], constraints=[Constraint("c", [[0.0]], 1.0, 0.0)], next_states=[[[0]]])
+    spec = spec_of(1, [[1.0]], Constraint("c", [[0.0]], 1.0, 0.0), next_states=[[[0]]])
     learner = SafePsrl(spec)
     state, plan = learner.start_episode(learner.initial_state())
     assert (plan.policy.tolist(), plan.predicted_reward) == ([[0]], 1.0)
