@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.safe_psrl.cases import spec_of
 
-from safe_psrl import SpecError
+from safe_psrl import Constraint, SpecError
+from safe_psrl.problem.documents import spec_to_document
 from safe_psrl_experiments.experiment import Experiment, Outcome, run_experiment
 from safe_psrl_experiments.results import RunRecord, columns, recorded_episodes, summary_of, write_file
 from safe_psrl_experiments.runs import run_job
@@ -105,14 +107,8 @@ def test_an_experiment_that_was_stopped_is_compared_where_all_runs_were() -> Non
 def test_a_kernel_is_drawn_from_the_prior_for_each_seed(tmp_path: Path) -> None:
     """The optimum that is reported is then the mean over the seeds' worlds."""
     path = tmp_path / "drawn.json"
-    document = {
-        "num_states": 3,
-        "num_actions": 2,
-        "horizon": 4,
-        "reward": [[0, 0.2], [0, 0.6], [0, 1]],
-        "constraints": [{"name": "moves", "cost": [[0, 1]] * 3, "cost_budget": 2, "satisfiable_cost": 0.5}],
-    }
-    path.write_text(json.dumps(document), encoding="utf-8")
+    spec = spec_of(4, [[0, 0.2], [0, 0.6], [0, 1]], Constraint("moves", [[0, 1]] * 3, 2, 0.5))
+    path.write_text(json.dumps(spec_to_document(spec)), encoding="utf-8")
     jobs = Experiment(str(path), ["safe-psrl"], 50, 3).jobs()
     first, again = ([run_job(job, lambda _: None, lambda: False) for job in jobs] for _ in range(2))
     assert len({record.optimum_reward for record in first}) == 3

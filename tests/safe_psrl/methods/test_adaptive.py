@@ -61,6 +61,7 @@ def test_methods_by_name() -> None:
         ({"method": "adaptive", "confidence": "high"}, "confidence = 'high': must be a number"),
         ({"method": "adaptive", "confidence": float("nan")}, "confidence = nan: must be finite"),
         ({"method": "adaptive", "confidense": 1}, "did you mean confidence"),
+        ({"pessimism_coeficient": 1}, r"pessimism_coeficient = 1: is not a field; did you mean pessimism_coefficient\?"),
     ],
 )
 def test_options_that_do_not_belong_are_refused(document: dict, message: str) -> None:

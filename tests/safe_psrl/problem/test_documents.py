@@ -120,12 +120,6 @@ def test_documents_that_are_no_specification(document: dict, message: str) -> No
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_options_are_refused_with_a_suggestion() -> None:
-    """The same for the options."""
-    with pytest.raises(SpecError, match=r"pessimism_coeficient = 1: is not a field; did you mean pessimism_coefficient\?"):
-        options_from_document({"pessimism_coeficient": 1})
-
-
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
