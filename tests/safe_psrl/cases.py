@@ -1,13 +1,15 @@
 """Small random problems and slow, obvious judges that several files share."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl import CmdpSpec, Constraint, preset
+from safe_psrl import CmdpSpec, Constraint, SafePsrl, SafePsrlOptions, preset
+from safe_psrl.learner import Plan
+from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.problem.documents import spec_from_document, spec_to_document
 from safe_psrl_testbed.kernels import KERNELS
 
@@ -109,6 +111,20 @@ def forward_totals(spec: CmdpSpec, p: Floats, policy: NDArray[np.int32]) -> Floa
         totals = totals + spec.signals[:, h % spec.signals.shape[1], states, actions] @ reached
         reached = reached @ p[h % len(p), states, actions]
     return totals
+
+
+def planned(spec: CmdpSpec, p: Floats, weights: Sequence[float] | Floats) -> tuple[NDArray[np.int32], Floats]:
+    """The policy [H, S] that is best by the weighted sum of the signals, and each signal's value [1+M, S]."""
+    policy = np.empty((spec.horizon, spec.num_states), np.int32)
+    values = np.empty((1 + spec.num_constraints, spec.num_states))
+    plan_policy(p, spec.next_states, spec.signals, np.array(weights), spec.available_actions, policy, values)
+    return policy, values
+
+
+def first_plan(spec: CmdpSpec, options: SafePsrlOptions | None = None, seed: int = 0) -> Plan:
+    """Of a learner that has seen nothing."""
+    learner = SafePsrl(spec, options or SafePsrlOptions(), seed=seed)
+    return learner.start_episode(learner.initial_state())[1]
 
 
 TWO_CONSTRAINTS = spec_of(  # the streaming buffer with a second budget, on the slow service

@@ -7,7 +7,7 @@ import pytest
 
 from safe_psrl import Constraint, SafePsrl, SafePsrlOptions, SpecError, Transition, act, preset, settle
 from safe_psrl.learner import estimated_signals
-from tests.safe_psrl.cases import random_case, spec_of
+from tests.safe_psrl.cases import first_plan, random_case, spec_of
 
 
 def assert_same_plan(one: object, other: object) -> None:
@@ -152,8 +152,7 @@ def test_act_reads_the_policy(step: int) -> None:
 )
 def test_act_refuses_what_is_not_in_the_plan(step: object, state: object, field: str) -> None:
     """Step H is past the end; -1 is not the last one, as Python's indexing would have it."""
-    learner = SafePsrl(preset("factored-toy"))
-    _, plan = learner.start_episode(learner.initial_state())
+    plan = first_plan(preset("factored-toy"))
     with pytest.raises(SpecError, match=f"^{field} = .*must be a whole number"):
         act(plan, step, state)
 

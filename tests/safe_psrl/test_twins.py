@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from safe_psrl import SafePsrl, SafePsrlOptions, SimulatedRun, exact_optimum
-from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import ENVIRONMENT, POSTERIOR, generator_of, stream_of, uniform
 from safe_psrl_experiments.plain import PlainRun, Stream, backward_induction, policy_value, sampled_kernel
-from tests.safe_psrl.cases import named_case, random_case
+from tests.safe_psrl.cases import named_case, planned, random_case
 
 SEEDS = (0, 1, 2**32, 2**63 - 1)
 
@@ -46,8 +45,7 @@ def test_plans_are_equal(num_actions: int) -> None:
         spec, p = random_case(
             seed, (6, num_actions, 5), masked=seed % 2 == 1, step_signals=seed % 3 == 1, per_step=seed % 3 == 2
         )
-        policy, values = np.empty((5, 6), np.int32), np.empty((2, 6))
-        plan_policy(p, spec.next_states, spec.signals, np.array([1.0, -0.6]), spec.available_actions, policy, values)
+        policy, values = planned(spec, p, [1.0, -0.6])
         plain = backward_induction(p, spec.signals[0] - 0.6 * spec.signals[1], spec.available_actions, spec.horizon)
         assert policy.tolist() == plain.tolist()
         for signal, value in zip(spec.signals, values, strict=True):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.safe_psrl.cases import TWO_CONSTRAINTS, named_case, random_case, spec_of
+from tests.safe_psrl.cases import TWO_CONSTRAINTS, first_plan, named_case, random_case, spec_of
 
 from safe_psrl import (
     CmdpSpec,
@@ -164,8 +164,7 @@ def test_several_budgets_that_cannot_be_kept_are_exceeded_by_as_little_as_possib
     """Four steps cost 1 each, to one or the other: with no pessimism, 1.5 and 1.5 become 2 and 2."""
     constraints = [Constraint("a", [[1.0, 0.0]], 1.5, 0.0), Constraint("b", [[0.0, 1.0]], 1.5, 0.0)]
     spec = spec_of(4, [[1.0, 0.0]], *constraints)
-    learner = SafePsrl(spec, ADAPTIVE)
-    _, plan = learner.start_episode(learner.initial_state())
+    plan = first_plan(spec, ADAPTIVE)
     assert plan.pessimism.tolist() == [0.0, 0.0]  # one state: the kernel is certain
     assert plan.predicted_costs == pytest.approx([2.0, 2.0], abs=1e-6)
 

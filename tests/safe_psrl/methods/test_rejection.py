@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.safe_psrl.cases import random_case, spec_of
+from tests.safe_psrl.cases import first_plan, random_case, spec_of
 
 from safe_psrl import CmdpSpec, Constraint, InfeasibleError, SafePsrl, SafePsrlOptions, exact_optimum, preset
 from safe_psrl.methods.episode import assumption_is_certain
@@ -41,8 +41,7 @@ def test_draws_until_a_kernel_satisfies_the_assumption() -> None:
     spec = risky(0.2)
     counted = []
     for seed in range(30):
-        learner = SafePsrl(spec, seed=seed)
-        _, plan = learner.start_episode(learner.initial_state())
+        plan = first_plan(spec, seed=seed)
         drawn = kernels(spec, seed, plan.kernel_draws)
         assert plan.kernel_satisfiable
         assert [satisfiable(spec, p) for p in drawn] == [False] * (len(drawn) - 1) + [True]
@@ -68,8 +67,7 @@ def test_tries_are_bounded_and_failure_is_reported(limit: int) -> None:
 
 def test_a_limit_of_one_takes_every_draw() -> None:
     """Nothing is checked, so nothing can be found wrong."""
-    learner = SafePsrl(risky(0.0), SafePsrlOptions(max_kernel_draws=1))
-    _, plan = learner.start_episode(learner.initial_state())
+    plan = first_plan(risky(0.0), SafePsrlOptions(max_kernel_draws=1))
     assert (plan.kernel_draws, plan.kernel_satisfiable) == (1, True)
 
 
@@ -79,8 +77,7 @@ def test_each_constraint_must_be_satisfiable() -> None:
     spec = spec_of(3, [[1.0], [0.0]], *constraints, dirichlet_prior=1.0)
     draws = []
     for seed in range(20):
-        learner = SafePsrl(spec, seed=seed)
-        _, plan = learner.start_episode(learner.initial_state())
+        plan = first_plan(spec, seed=seed)
         assert plan.predicted_costs[1] <= 0.2 + 1e-9
         draws.append(plan.kernel_draws)
     assert max(draws) > 1

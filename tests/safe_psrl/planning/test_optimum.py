@@ -168,7 +168,8 @@ def test_values_of_presets(name: str, budget: float, reward: float) -> None:
     """Section 7: the optimum, the safe policy at c0, always slow, and unconstrained; the shop's optimum and safe policy."""
     found = exact_optimum(preset(name), KERNELS[name](), budget)
     assert found.reward == pytest.approx(reward, abs=5e-7)
-    assert found.costs[0] == pytest.approx(budget, abs=TOLERANCE) or (budget == 10.0 and found.costs[0] <= 10.0)
+    assert found.costs[0] <= budget + TOLERANCE
+    assert found.costs[0] >= budget - TOLERANCE or budget == 10.0, "every other budget is spent"
 
 
 def test_always_slow_in_whole_numbers() -> None:

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.safe_psrl.cases import deterministic_policies, forward_totals, random_case, spec_of
+from tests.safe_psrl.cases import deterministic_policies, forward_totals, planned, random_case, spec_of
 
 from safe_psrl import CmdpSpec, Constraint
-from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.planning.evaluation import as_probabilities, dot, evaluate_policy, evaluate_randomised, occupancy
 
 SHAPES = [(1, 1, 3), (2, 1, 3), (2, 2, 3), (3, 2, 2), (2, 3, 2), (2, 4, 2), (2, 5, 2), (2, 6, 2), (1, 5, 4), (4, 4, 1)]
@@ -20,13 +19,6 @@ VARIANTS = [
     {"per_step": True},
     {"masked": True, "step_signals": True, "per_step": True, "num_constraints": 2},
 ]
-
-
-def planned(spec: CmdpSpec, p: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    policy = np.empty((spec.horizon, spec.num_states), np.int32)
-    values = np.empty((1 + spec.num_constraints, spec.num_states))
-    plan_policy(p, spec.next_states, spec.signals, weights, spec.available_actions, policy, values)
-    return policy, values
 
 
 def expectation_over_trajectories(spec: CmdpSpec, p: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
@@ -88,9 +80,7 @@ def test_like_actions_tie_whatever_their_values(num_actions: int) -> None:
         first, later = sorted(rng.choice(num_actions, 2, replace=False))
         signals = spec.signals.copy()
         p[:, :, later], signals[..., later] = p[:, :, first], signals[..., first]
-        policy, values = np.empty((4, spec.num_states), np.int32), np.empty((2, spec.num_states))
-        plan_policy(p, spec.next_states, signals, np.array([1.0, -0.3]), spec.available_actions, policy, values)
-        assert not (policy == later).any()
+        assert not (planned(spec.with_signals(signals), p, [1.0, -0.3])[0] == later).any()
 
 
 @given(st.integers(0, 10**6), st.integers(1, 40))

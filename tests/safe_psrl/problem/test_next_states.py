@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.safe_psrl.cases import listed_case, over_all_states, random_case, spec_of
+from tests.safe_psrl.cases import first_plan, listed_case, over_all_states, random_case, spec_of
 
 from safe_psrl import (
     CmdpSpec,
@@ -224,8 +224,7 @@ def test_one_state_that_leads_to_itself() -> None:
 def test_one_next_state_leaves_nothing_to_learn() -> None:
     """W = 1: every draw is the kernel itself, so plans are exact from the first episode on."""
     spec = ring(next_states=np.stack([np.arange(4), (np.arange(4) + 1) % 4], axis=-1)[..., None], reward=np.eye(4)[:, [1, 1]])
-    learner = SafePsrl(spec, SafePsrlOptions(pessimism_coefficient=0.0))
-    _, plan = learner.start_episode(learner.initial_state())
+    plan = first_plan(spec, SafePsrlOptions(pessimism_coefficient=0.0))
     assert plan.predicted_reward == 2.0  # one move brings it to state 1, where it stays
     assert plan.policy[0, 0] == 1
     assert plan.predicted_costs.tolist() == [1.0]
