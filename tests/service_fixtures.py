@@ -1,9 +1,11 @@
-"""Fixtures for tests that need a running service: conftest modules import them."""
+"""Fixtures for tests that need a running service, or the command: conftest modules import them."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 
+from safe_psrl_cli.main import main
 from safe_psrl_client import Client
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.logs import set_up_logs
@@ -39,3 +41,27 @@ def buffer() -> Scenario:
 def world(buffer: Scenario) -> Callable[[int], TabularEnvironment]:
     """Makes the streaming buffer of a seed."""
     return buffer.environment
+
+
+@dataclass(frozen=True)
+class Finished:
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Finished]
+
+
+@pytest.fixture
+def safe_psrl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """`safe_psrl("spec", "show", "inventory")`, through the entry point's own function."""
+
+    def run(*arguments: str) -> Finished:
+        monkeypatch.setattr("sys.argv", ["safe-psrl", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        shown = capsys.readouterr()
+        return Finished(left.value.code, shown.out, shown.err)
+
+    return run

@@ -130,11 +130,6 @@ def test_make_test_is_in_the_readme_and_is_what_ci_runs() -> None:
     assert set((ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()) >= TARGETS_NOT_RUN
 
 
-@pytest.mark.parametrize("link", re.findall(r"\]\(([^)#]+)\)", README))
-def test_links_to_files_lead_somewhere(link: str) -> None:
-    assert link.startswith("https://") or (ROOT / link).exists()
-
-
 def test_the_directories_of_the_map_exist() -> None:
     directories = re.findall(r"^\| `([a-z_/]+)` \|", README, flags=re.MULTILINE)
     assert len(directories) >= 5

@@ -142,11 +142,10 @@ def _as_folded(agent: Expected, view: View) -> Iterator[str]:
     if not view.verified.ok or view.verified.state_digest != status.state_digest:
         yield f"what is stored is not what is served: {view.verified.difference}"
     for what, wanted in _sums(agent).items():
-        if not np.isclose(getattr(status, what), wanted, rtol=TOLERANCE, atol=TOLERANCE):
-            yield f"{what} is {getattr(status, what)}, not {wanted}"
-        gauge = GAUGES.get(what)
-        if gauge is not None and not np.isclose(view.gauges[gauge, agent.agent, ""], wanted, rtol=TOLERANCE, atol=TOLERANCE):
-            yield f"the gauge {gauge} is {view.gauges[gauge, agent.agent, '']}, not {wanted}"
+        gauge = GAUGES[what]
+        for name, found in ((what, getattr(status, what)), (f"the gauge {gauge}", view.gauges[gauge, agent.agent, ""])):
+            if not np.isclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE):
+                yield f"{name} is {found}, not {wanted}"
     for i, (shown, constraint) in enumerate(zip(status.constraints, agent.spec.cmdp.constraints, strict=True)):
         for what, wanted in _constraint_sums(agent, i, constraint.cost_budget).items():
             measured = view.gauges[CONSTRAINT_GAUGES[what], agent.agent, constraint.name]

@@ -151,13 +151,13 @@ def change_events(chosen: random.Random, directory: Path) -> None:
     """A bit near the end of each event that no snapshot includes; the database itself stays sound."""
     place = -chosen.randrange(3, 7)
     newest = "SELECT coalesce(max(version), 0) FROM snapshots WHERE snapshots.agent = events.agent"
-    _change_rows(directory, "events", "agent, version", "payload", f"version > ({newest})", place)
+    _change_rows(directory, "events", f"version > ({newest})", place)
 
 
 def change_newest_snapshot(chosen: random.Random, directory: Path) -> None:
     """Of each agent, a bit near its end. The older one and the events after it must be enough."""
     newest = "SELECT max(version) FROM snapshots AS others WHERE others.agent = snapshots.agent"
-    _change_rows(directory, "snapshots", "agent, version", "payload", f"version = ({newest})", -chosen.randrange(14, 18))
+    _change_rows(directory, "snapshots", f"version = ({newest})", -chosen.randrange(14, 18))
 
 
 DAMAGES: tuple[Damage, ...] = (tear_log, change_events, flip, change_newest_snapshot, cut, lose)
@@ -174,17 +174,14 @@ def changed(
     path.write_bytes(content)
 
 
-def _change_rows(directory: Path, table: str, key: str, column: str, where: str, place: int) -> None:
+def _change_rows(directory: Path, table: str, where: str, place: int) -> None:
+    """The lowest bit of the byte at `place` of each payload that is long enough."""
     with closing(sqlite3.connect(directory / DATABASE)) as database:
-        rows = database.execute(f"SELECT {column}, {key} FROM {table} WHERE {where}").fetchall()  # noqa: S608  # ours
-        for data, *found in rows:
+        rows = database.execute(f"SELECT payload, agent, version FROM {table} WHERE {where}").fetchall()  # noqa: S608  # ours
+        for data, *key in rows:
             content = bytearray(data)
             if len(content) > -place:
                 content[place] ^= 1
-            marks = ", ".join("?" * len(found))
-            database.execute(
-                f"UPDATE {table} SET {column} = ? WHERE ({key}) = ({marks})",  # noqa: S608  # ours
-                (bytes(content), *found),
-            )
+            database.execute(f"UPDATE {table} SET payload = ? WHERE (agent, version) = (?, ?)", (bytes(content), *key))  # noqa: S608
         database.commit()
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

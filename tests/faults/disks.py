@@ -14,8 +14,8 @@ from typing import BinaryIO, ClassVar
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from tests.faults.fault import STORE_FAILED, Fault
 from tests.faults.history import OK
-from tests.faults.load import Traffic
 from tests.faults.shim import FAIL_SYNC, FAIL_WRITE, STALL_SYNC, TEAR_WRITE, Shim
+from tests.faults.traffic import Traffic
 from tests.faults.worlds import World
 from tests.system.debian import program
 from tests.system.server_process import SERVING, START_SECONDS, wait_until

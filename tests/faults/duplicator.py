@@ -2,12 +2,13 @@
 
 import asyncio
 import random
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Self
+from functools import partial
+from typing import Any
 
 import grpc
 
+from tests.faults.proxy import LoopThread
 from tests.system.server_process import CHANNEL
 
 SERVICE = "/safe_psrl.v1.ControlService/"
@@ -16,10 +17,11 @@ STREAM = f"{SERVICE}StepStream"
 MAY_COME_LATE = {f"{SERVICE}{call}" for call in ("ReportTransition", "Step", "ReportEpisode", "EndEpisode")}
 
 
-class Duplicator(grpc.GenericRpcHandler):
+class Duplicator(LoopThread, grpc.GenericRpcHandler):
     """In a thread. `repeat` and `late` are shares of the messages."""
 
     def __init__(self, target: str, chosen: random.Random) -> None:
+        super().__init__()
         self.repeat = 0.0  # sent twice, at the same time or one after the other; the client gets either reply
         self.late = 0.0  # sent again up to two seconds later, when the call is over
         self.hold = 0.0  # most seconds that a reply is held back
@@ -28,23 +30,10 @@ class Duplicator(grpc.GenericRpcHandler):
         self._to = target
         self.target = ""  # once started
         self._late: set[asyncio.Task[object]] = set()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="duplicator", daemon=True)
-
-    def start(self) -> Self:
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
-        return self
 
     def settle(self) -> None:
         """Return when nothing more will come late."""
-        asyncio.run_coroutine_threadsafe(self._settle(), self._loop).result(30)
-
-    def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(30)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
+        self._run(self._settle())
 
     async def _listen(self) -> None:
         self._channel = grpc.aio.insecure_channel(self._to, CHANNEL)
@@ -63,17 +52,8 @@ class Duplicator(grpc.GenericRpcHandler):
     def service(self, details: Any) -> Any:
         method = details.method
         if method == STREAM:
-
-            async def stream(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-                async for reply in self._stream(method, requests, context):
-                    yield reply
-
-            return grpc.stream_stream_rpc_method_handler(stream)
-
-        async def unary(request: bytes, context: Any) -> bytes:
-            return await self._unary(method, request, context)
-
-        return grpc.unary_unary_rpc_method_handler(unary)
+            return grpc.stream_stream_rpc_method_handler(partial(self._stream, method))
+        return grpc.unary_unary_rpc_method_handler(partial(self._unary, method))
 
     # --- one message
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from tests.faults.load import Traffic
+from tests.faults.traffic import Traffic
 from tests.system.server_process import SCRIPT, ServerProcess, wait_until
 
 STORE_FAILED = 74

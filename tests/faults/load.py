@@ -7,122 +7,24 @@ that were acknowledged, and make mistakes on purpose: other values under the sam
 import random
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final
 
 import grpc
 
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
-from tests.faults.history import ERROR, OK, UNKNOWN, Entry, History, brief
-from tests.faults.worlds import Seen, World
+from tests.faults.history import ERROR, OK, UNKNOWN, Entry, brief
+from tests.faults.traffic import STUCK_SECONDS, Traffic
+from tests.faults.worlds import World
 from tests.system.server_process import CHANNEL
 
-STUCK_SECONDS: Final = 300.0  # a call that was not acknowledged for so long will not be
 RETRY_SECONDS: Final = 0.05  # until an unknown call is made again
 PAUSE_SECONDS: Final = 0.002  # between calls: the faults matter here, not the rate
 OWN_CONNECTION: Final = (*CHANNEL, ("grpc.use_local_subchannel_pool", 1))
-# After these it is unknown whether the call was, or will be, carried out.
-UNCERTAIN: Final = frozenset(
-    {"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "RESOURCE_EXHAUSTED"},
-)
-
-
-class RefusedError(AssertionError):
-    """A call that is right by all that was acknowledged before was refused, or one that is wrong was not."""
-
-
-class StuckError(AssertionError):
-    """The service did not come back."""
-
-
-class Traffic:
-    """What the clients share."""
-
-    def __init__(
-        self, history: History, targets: Sequence[str], *, patience: float = 2.0, uncertain: frozenset[str] = frozenset()
-    ) -> None:
-        self.history = history
-        self.targets = targets
-        self.patience = patience  # seconds that an attempt may take
-        self.uncertain = UNCERTAIN | uncertain
-        self.stopping = threading.Event()
-        self.failure: BaseException | None = None
-        self.has_ended: Callable[[], bool] = lambda: False  # the server, by itself
-        self._counts: Counter[str] = Counter()
-        self._latest: dict[str, float] = {}  # by client: when its latest acknowledged call began
-        self._changed = threading.Condition()
-        self._held = False
-        self._under_way = 0
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """For an attempt: waits while calls are held back."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._held)
-            self._under_way += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._under_way -= 1
-                self._changed.notify_all()
-
-    @contextmanager
-    def at_rest(self) -> Iterator[None]:
-        """No call is under way, and none begins."""
-        with self._changed:
-            self._held = True
-            self._changed.wait_for(lambda: self._under_way == 0)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._held = False
-                self._changed.notify_all()
-
-    def acknowledged(self, client: str, begin: float) -> None:
-        with self._changed:
-            self._counts[client] += 1
-            self._latest[client] = begin
-            self._changed.notify_all()
-
-    def failed(self, error: BaseException) -> None:
-        with self._changed:
-            self.failure = self.failure or error
-            self._changed.notify_all()
-
-    def wait_for_calls(self, clients: Sequence[str], more: int) -> None:
-        """Until so many more calls of each are acknowledged, or something is wrong already."""
-        goals = {client: self._counts[client] + more for client in clients}
-        self._wait_for(lambda: all(self._counts[client] >= goal for client, goal in goals.items()))
-
-    def wait_for_calls_after(self, clients: Sequence[str], moment: float) -> None:
-        """Until each had a call acknowledged that began after `moment`."""
-        self._wait_for(lambda: all(self._latest.get(client, 0.0) >= moment for client in clients))
-
-    def _wait_for(self, condition: Callable[[], bool]) -> None:
-        until = time.monotonic() + STUCK_SECONDS + 30
-        with self._changed:
-            while not self._changed.wait_for(lambda: self.failure is not None or condition(), 0.5):
-                if self.has_ended():
-                    self.failure = StuckError("the server has ended by itself")
-                if time.monotonic() > until:
-                    self.failure = StuckError("the clients are not served any more")
-        if self.failure is not None:
-            raise self.failure
-
-
-class Step(NamedTuple):
-    """What was seen at a step."""
-
-    number: int
-    transition: control_pb2.Transition
 
 
 class Client(threading.Thread):
-    """A thread that plays episode after episode by `play_episode` until it is stopped."""
+    """A thread that plays episode after episode by `play_episode` until it is stopped, with an agent of its own."""
 
     def __init__(self, traffic: Traffic, agent: str, seed: int, *, learned: bool) -> None:
         super().__init__(name=agent, daemon=True)
@@ -137,8 +39,7 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         try:
-            spec = self.world.spec(self._seed)
-            self.call("CreateAgent", admin_pb2.CreateAgentRequest(agent=self.agent, spec=spec))
+            self.create()
             while not self.traffic.stopping.is_set():
                 self.play_episode()
                 self.episodes += 1
@@ -147,6 +48,9 @@ class Client(threading.Thread):
         finally:
             for channel in self._channels:
                 channel.close()
+
+    def create(self) -> None:
+        self.call("CreateAgent", admin_pb2.CreateAgentRequest(agent=self.agent, spec=self.world.spec(self._seed)))
 
     def play_episode(self) -> None:
         raise NotImplementedError
@@ -163,10 +67,10 @@ class Client(threading.Thread):
                 return entry.reply
             if entry.outcome != UNKNOWN:
                 if entry.code != expected:
-                    raise RefusedError(f"{self.agent}: {call} gave {entry.code} instead of {expected}: {brief(request)}")
+                    raise AssertionError(f"{self.agent}: {call} gave {entry.code} instead of {expected}: {brief(request)}")
                 return None
             if self.traffic.failure is not None or time.monotonic() > until:
-                raise StuckError(f"{self.agent}: {call} is not acknowledged: {entry.code}")
+                raise AssertionError(f"{self.agent}: {call} is not acknowledged: {entry.code}")
             time.sleep(RETRY_SECONDS)
 
     def attempt(self, call: str, request: Any, expected: str = "OK") -> Entry:
@@ -194,25 +98,15 @@ class Client(threading.Thread):
 
     # --- what all of them do
 
-    def begin(self, state: int, *, with_policy: bool = False) -> control_pb2.StartEpisodeResponse:
-        reply: control_pb2.StartEpisodeResponse = self.call("StartEpisode", self.start_request(state, with_policy=with_policy))
-        return reply
-
-    def start_request(self, state: int, *, with_policy: bool) -> control_pb2.StartEpisodeRequest:
+    def start_request(self, *, with_policy: bool) -> control_pb2.StartEpisodeRequest:
         key = f"{self.agent}-{self.episodes}"
-        return control_pb2.StartEpisodeRequest(agent=self.agent, request_id=key, state=state, with_policy=with_policy)
-
-    def see(self, state: int, action: int) -> control_pb2.Transition:
-        seen: Seen = self.world.step(self.chosen, state, action)
-        return control_pb2.Transition(
-            state=state, action=action, next_state=seen.next_state, reward=seen.reward, costs=seen.costs
-        )
+        return control_pb2.StartEpisodeRequest(agent=self.agent, request_id=key, state=0, with_policy=with_policy)
 
     def trajectory(self, policy: Any) -> list[control_pb2.Transition]:
         """An episode played by `policy`."""
         state, transitions = 0, []
         for step in range(self.world.horizon):
-            transitions.append(self.see(state, policy.actions[step * policy.num_states + state]))
+            transitions.append(self.world.step(self.chosen, state, policy.actions[step * policy.num_states + state]))
             state = transitions[-1].next_state
         return transitions
 
@@ -224,19 +118,16 @@ class StepClient(Client):
     """StartEpisode and Step. Sometimes it plays another action than it was given, or breaks an episode off."""
 
     def play_episode(self) -> None:
-        state = 0
-        started = self.begin(state)
-        action, end = started.action, self.world.horizon
+        started = self.call("StartEpisode", self.start_request(with_policy=False))
+        state, action, end = 0, started.action, self.world.horizon
         if self.sometimes(0.15):
             end = self.chosen.randrange(self.world.horizon)
         for number in range(end):
             if self.sometimes(0.1):
                 action = self.chosen.randrange(self.world.num_actions)
-            step = Step(number, self.see(state, action))
-            request = control_pb2.StepRequest(
-                agent=self.agent, episode=started.episode, step=number, transition=step.transition
-            )
-            action, state = self.call("Step", request).action, step.transition.next_state
+            seen = self.world.step(self.chosen, state, action)
+            request = control_pb2.StepRequest(agent=self.agent, episode=started.episode, step=number, transition=seen)
+            action, state = self.call("Step", request).action, seen.next_state
             self.doubt(request, "Step")
         if end < self.world.horizon:
             self.call("EndEpisode", control_pb2.EndEpisodeRequest(agent=self.agent, episode=started.episode))
@@ -265,13 +156,12 @@ class TwoCallClient(StepClient):
         state = 0
         asked = self.call("GetAction", control_pb2.GetActionRequest(agent=self.agent, state=state))
         for number in range(self.world.horizon):
-            transition = self.see(state, asked.action)
-            request = control_pb2.ReportTransitionRequest(
-                agent=self.agent, episode=asked.episode, step=number, transition=transition
-            )
+            seen = self.world.step(self.chosen, state, asked.action)
+            where = {"agent": self.agent, "episode": asked.episode, "step": number}
+            request = control_pb2.ReportTransitionRequest(**where, transition=seen)
             reply = self.call("ReportTransition", request)
             self.doubt(request, "ReportTransition")
-            state = transition.next_state
+            state = seen.next_state
             if not reply.episode_done:
                 question = control_pb2.GetActionRequest(agent=self.agent, state=state, episode=asked.episode, step=number + 1)
                 asked = self.call("GetAction", question)
@@ -281,7 +171,7 @@ class EpisodeClient(Client):
     """Plays the policy itself and reports whole episodes; sometimes a part of one first, or all of it twice."""
 
     def play_episode(self) -> None:
-        started = self.begin(0, with_policy=True)
+        started = self.call("StartEpisode", self.start_request(with_policy=True))
         transitions = self.trajectory(started.policy)
         if self.sometimes(0.3):
             self._report(started.episode, transitions[: self.chosen.randrange(1, len(transitions))])
@@ -297,7 +187,7 @@ class StreamClient(Client):
     """StepStream: all steps of an episode at once, some of them twice. What a broken stream left open is sent again."""
 
     def play_episode(self) -> None:
-        (started,) = self.exchange([("StartEpisode", self.start_request(0, with_policy=True))])
+        (started,) = self.exchange([("StartEpisode", self.start_request(with_policy=True))])
         steps = [
             control_pb2.StepRequest(agent=self.agent, episode=started.episode, step=number, transition=transition)
             for number, transition in enumerate(self.trajectory(started.policy))
@@ -309,17 +199,14 @@ class StreamClient(Client):
         replies: list[Any] = []
         until = time.monotonic() + STUCK_SECONDS
         while len(replies) < len(calls):
-            replies += self._stream(calls[len(replies) :])
+            with self.traffic.turn():
+                replies += self._stream(calls[len(replies) :])
             if len(replies) < len(calls) and (self.traffic.failure is not None or time.monotonic() > until):
-                raise StuckError(f"{self.agent}: a stream is not acknowledged")
+                raise AssertionError(f"{self.agent}: a stream is not acknowledged")
         return replies
 
     def _stream(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
         """The replies to the first of `calls`, as far as they came on one stream."""
-        with self.traffic.turn():
-            return self._on_one_stream(calls)
-
-    def _on_one_stream(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
         fields = {"StartEpisode": "start_episode", "Step": "step"}
         messages = [control_pb2.StepStreamRequest(tag=i, **{fields[call]: request}) for i, (call, request) in enumerate(calls)]
         replies: list[Any] = []
@@ -337,7 +224,7 @@ class StreamClient(Client):
             self.traffic.history.record(self.entry(call, request, begin, broken, None))
         if len(replies) < len(calls):
             if broken not in self.traffic.uncertain:
-                raise RefusedError(f"{self.agent}: a stream ended with {broken}: {brief(calls[len(replies)][1])}")
+                raise AssertionError(f"{self.agent}: a stream ended with {broken}: {brief(calls[len(replies)][1])}")
             time.sleep(RETRY_SECONDS)
         return replies
 
@@ -346,7 +233,7 @@ class StreamClient(Client):
         call, request = calls[len(replies)]
         outcome = reply.WhichOneof("outcome")
         if reply.tag != len(replies):
-            raise RefusedError(f"{self.agent}: the reply to message {len(replies)} of a stream is that to {reply.tag}")
+            raise AssertionError(f"{self.agent}: the reply to message {len(replies)} of a stream is that to {reply.tag}")
         if outcome == "error":
             return str(next(code.name for code in grpc.StatusCode if code.value[0] == reply.error.code))
         replies.append(getattr(reply, outcome))
@@ -362,32 +249,27 @@ class Observer(Client):
         super().__init__(traffic, "observer", seed, learned=False)
         self._agents = agents
 
-    def run(self) -> None:
-        try:
-            while not self.traffic.stopping.is_set():
-                for agent in self._agents:
-                    self.attempt("GetAgent", admin_pb2.GetAgentRequest(agent=agent))
-                self.traffic.stopping.wait(0.05)
-        except BaseException as error:  # noqa: BLE001  # raised by the thread that waits
-            self.traffic.failed(error)
-        finally:
-            for channel in self._channels:
-                channel.close()
+    def create(self) -> None:
+        """It has no agent of its own."""
+
+    def play_episode(self) -> None:
+        for agent in self._agents:
+            self.attempt("GetAgent", admin_pb2.GetAgentRequest(agent=agent))
+        self.traffic.stopping.wait(0.05)
 
 
 class Load:
     """Four players of all kinds, or a single one, and an observer."""
 
     def __init__(self, traffic: Traffic, seed: int, *, single_client: bool = False) -> None:
-        kinds: tuple[tuple[type[Client], bool], ...] = (
-            (StepClient, True),
-            (TwoCallClient, False),
-            (StreamClient, False),
-            (EpisodeClient, True),
-        )
+        players = [
+            StepClient(traffic, "step", seed, learned=True),
+            TwoCallClient(traffic, "twocall", seed, learned=False),
+            StreamClient(traffic, "stream", seed, learned=False),
+            EpisodeClient(traffic, "episode", seed, learned=True),
+        ]
         self.traffic = traffic
-        chosen = kinds[:1] if single_client else kinds
-        self.players = [kind(traffic, _name(kind), seed, learned=learned) for kind, learned in chosen]
+        self.players = players[:1] if single_client else players
         self.agents = [player.agent for player in self.players]
         self._observer = Observer(traffic, self.agents, seed)
 
@@ -410,10 +292,6 @@ class Load:
             if thread.ident is not None:
                 thread.join(STUCK_SECONDS + 30)
                 if thread.is_alive():
-                    raise StuckError(f"{thread.name} does not come to an end")
+                    raise AssertionError(f"{thread.name} does not come to an end")
         if self.traffic.failure is not None:
             raise self.traffic.failure
-
-
-def _name(kind: type[Client]) -> str:
-    return kind.__name__.removesuffix("Client").lower()

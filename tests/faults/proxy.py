@@ -9,23 +9,12 @@ from typing import Any, Self
 CHUNK = 65_536
 
 
-class TcpProxy:
-    """Forwards bytes; the attributes that disturb it may be changed at any time."""
+class LoopThread:
+    """An event loop in a thread, between `start` and `close`, which run `_listen` and `_close` there."""
 
-    def __init__(self, target: str) -> None:
-        self.delay = 0.0  # seconds that each piece waits, either way
-        self.swallow = False  # nothing gets through, and no error is reported
-        self.cuts = 0  # connections that were cut
-        self._left: int | None = None  # bytes until a cut
-        self._host, _, port = target.rpartition(":")
-        self._to = int(port)
-        self._writers: set[asyncio.StreamWriter] = set()
+    def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
-
-    @property
-    def target(self) -> str:
-        return f"{self._host}:{self._server.sockets[0].getsockname()[1]}"
 
     def start(self) -> Self:
         self._thread.start()
@@ -38,6 +27,33 @@ class TcpProxy:
         self._thread.join(10)
         self._loop.close()
 
+    def _run(self, work: Coroutine[Any, Any, object]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _listen(self) -> None:
+        raise NotImplementedError
+
+    async def _close(self) -> None:
+        raise NotImplementedError
+
+
+class TcpProxy(LoopThread):
+    """Forwards bytes; the attributes that disturb it may be changed at any time."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__()
+        self.delay = 0.0  # seconds that each piece waits, either way
+        self.swallow = False  # nothing gets through, and no error is reported
+        self.cuts = 0  # connections that were cut
+        self._left: int | None = None  # bytes until a cut
+        self._host, _, port = target.rpartition(":")
+        self._to = int(port)
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    @property
+    def target(self) -> str:
+        return f"{self._host}:{self._server.sockets[0].getsockname()[1]}"
+
     def cut_after(self, count: int) -> None:
         """All connections, once so many more bytes have passed: in the midst of a message, where the number falls so."""
         self._loop.call_soon_threadsafe(setattr, self, "_left", count)
@@ -45,9 +61,6 @@ class TcpProxy:
     def cut(self) -> None:
         """All connections at once, with what they hold."""
         self._loop.call_soon_threadsafe(self._abort)
-
-    def _run(self, work: Coroutine[Any, Any, object]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._serve, self._host, 0)

@@ -2,17 +2,17 @@
 
 import random
 import statistics
-import time
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import grpc
 
 from tests.faults.checker import Verdict, View, first_acknowledged, judge, look
 from tests.faults.fault import SNAPSHOT_EVENTS, Fault
 from tests.faults.history import History
-from tests.faults.load import Load, Traffic
+from tests.faults.load import Load
+from tests.faults.traffic import Traffic
 from tests.system.server_process import START_SECONDS, wait_until
 
 SHOWN_FINDINGS = 10
@@ -23,28 +23,9 @@ class FaultError(AssertionError):
     """A promise was broken."""
 
 
-class Row(NamedTuple):
-    """Of the table."""
-
-    fault: str
-    title: str
-    seed: int
-    rounds: int
-    acknowledged: int
-    unknown: int
-    repeated: int
-    lost: int
-    duplicated: int
-    recovery_median: float
-    recovery_most: float
-    note: str
-    seconds: float
-
-
-def run(kind: type[Fault], rounds: int, seed: int, directory: Path) -> Row:
-    """Raises `FaultError` with all that is wrong."""
-    began, name = time.monotonic(), kind.__name__
-    fault = kind(directory, random.Random(f"{seed} {name}"))
+def run(kind: type[Fault], rounds: int, seed: int, directory: Path) -> dict[str, Any]:
+    """The row of the table. Raises `FaultError` with all that is wrong."""
+    fault = kind(directory, random.Random(f"{seed} {kind.__name__}"))
     with closing(fault), History(directory / "history.jsonl") as history:
         fault.start()
         traffic = Traffic(history, fault.targets, patience=fault.patience, uncertain=fault.uncertain)
@@ -53,26 +34,11 @@ def run(kind: type[Fault], rounds: int, seed: int, directory: Path) -> Row:
         verdict = Verdict()
         if not failures or _is_up(fault):
             verdict = _judged(fault, load, history, failures)
-        entries = history.entries()
-        if failures or verdict.findings:
-            findings = [*dict.fromkeys([*failures, *verdict.findings])]
+        if findings := [*dict.fromkeys([*failures, *verdict.findings])]:
             raise FaultError(_told(kind, rounds, seed, verdict, findings, history.path))
-        recoveries = [first_acknowledged(entries, load.agents, struck) for struck in strikes]
-        return Row(
-            fault=name,
-            title=fault.title,
-            seed=seed,
-            rounds=rounds,
-            acknowledged=verdict.acknowledged,
-            unknown=verdict.unknown,
-            repeated=verdict.repeated,
-            lost=verdict.lost,
-            duplicated=verdict.duplicated,
-            recovery_median=statistics.median(recoveries),
-            recovery_most=max(recoveries),
-            note=fault.note,
-            seconds=time.monotonic() - began,
-        )
+        recoveries = [first_acknowledged(history.entries(), load.agents, struck) for struck in strikes]
+    row = {"fault": kind.__name__, "title": kind.title, "seed": seed, "rounds": rounds, "note": fault.note}
+    return row | vars(verdict) | {"recovery_median": statistics.median(recoveries), "recovery_most": max(recoveries)}
 
 
 def _struck(fault: Fault, load: Load, rounds: int) -> tuple[list[float], list[str]]:

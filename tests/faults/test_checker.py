@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from safe_psrl import SafePsrl, Transition
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from tests.faults.checker import CONSTRAINT_GAUGES, GAUGES, Verdict, View, first_acknowledged, judge
-from tests.faults.history import ERROR, OK, UNKNOWN, Entry, History
+from tests.faults.history import ERROR, OK, UNKNOWN, Entry
 from tests.faults.replay import problem_of
 from tests.faults.worlds import World
 
@@ -29,7 +28,7 @@ def honest() -> tuple[Entries, View]:
     """Two episodes played by the algorithm itself, and what a correct service reports then."""
     world, chosen = World(1, learned=False), random.Random(1)
     spec = world.spec(SEED)
-    learner = SafePsrl(problem_of(spec.cmdp), seed=SEED)
+    learner = SafePsrl(problem_of(spec), seed=SEED)
     memory, counts = learner.initial_state(), np.zeros((1, 4, 2, 4), np.int64)
     created = admin_pb2.CreateAgentRequest(agent=AGENT, spec=spec)
     entries = [entry(0, "CreateAgent", created, admin_pb2.CreateAgentResponse())]
@@ -48,14 +47,11 @@ def honest() -> tuple[Entries, View]:
         for step in range(world.horizon):
             action = int(plan.policy[step, state])
             seen = world.step(chosen, state, action)
-            moved = control_pb2.Transition(
-                state=state, action=action, next_state=seen.next_state, reward=seen.reward, costs=seen.costs
-            )
             done = step == world.horizon - 1
             reply = control_pb2.StepResponse(episode=k + 1, step=step, episode_done=done)
             if not done:
                 reply.action = int(plan.policy[step + 1, seen.next_state])
-            request = control_pb2.StepRequest(agent=AGENT, episode=k + 1, step=step, transition=moved)
+            request = control_pb2.StepRequest(agent=AGENT, episode=k + 1, step=step, transition=seen)
             entries.append(entry(len(entries), "Step", request, reply))
             memory = learner.observe(memory, Transition(step, state, action, seen.next_state, seen.reward, tuple(seen.costs)))
             counts[0, state, action, seen.next_state] += 1
@@ -214,12 +210,3 @@ def test_a_call_that_was_made_again_may_be_a_repetition() -> None:
 def test_recovery_is_counted_from_the_first_call_that_began_after_the_fault() -> None:
     entries, _ = honest()
     assert first_acknowledged(entries, [AGENT], 3.9) == pytest.approx(0.6)
-
-
-def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
-    entries, _ = honest()
-    entries.append(steps(entries)[0]._replace(outcome=UNKNOWN, code="UNAVAILABLE", reply=None, end=99.0))
-    with History(tmp_path / "history.jsonl") as history:
-        for found in entries:
-            history.record(found)
-        assert history.entries() == entries

@@ -23,6 +23,6 @@ ROWS = os.environ.get("SAFE_PSRL_FAULT_ROWS")
 @pytest.mark.parametrize("kind", FAULTS, ids=lambda kind: kind.__name__)
 def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(kind: type[Fault], tmp_path: Path) -> None:
     row = run(kind, ROUNDS or kind.short_rounds, SEED, tmp_path)
-    assert (row.lost, row.duplicated) == (0, 0)
+    assert (row["lost"], row["duplicated"]) == (0, 0)
     if ROWS:
-        (Path(ROWS) / f"{row.fault}.json").write_text(json.dumps(row._asdict()), encoding="utf-8")
+        (Path(ROWS) / f"{kind.__name__}.json").write_text(json.dumps(row), encoding="utf-8")

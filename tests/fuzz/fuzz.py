@@ -83,7 +83,8 @@ class Campaign:
         async with Ground(LANES, self._directory) as ground:
             untouched = [ground.fingerprint(name) for name in ground.bystanders]
             asyncio.get_running_loop().set_exception_handler(self._note_failure)
-            complaints = _Complaints(self._note_log)
+            complaints = logging.Handler(logging.ERROR)  # an unexpected exception, as libraries write it to the log
+            complaints.emit = self._note_log  # type: ignore[method-assign]
             logging.getLogger().addHandler(complaints)
             lag = asyncio.create_task(self._watch_lag())
             try:
@@ -133,7 +134,7 @@ class Campaign:
         report.kinds[given.kind] += 1
         report.codes[answer.code.name] += 1
         if given.door == "grpc":
-            report.methods[given.method.rpartition("/")[2]] += 1
+            report.methods[given.call] += 1
         report.slowest = max(report.slowest, (answer.seconds, given.describe()))
 
     def _found(self, text: str, inputs: list[Input]) -> None:
@@ -142,8 +143,8 @@ class Campaign:
     def _note_failure(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._note(f"the event loop reported: {context.get('message')} {context.get('exception')!r}")
 
-    def _note_log(self, line: str) -> None:
-        self._note(f"logged: {line[:400]}")
+    def _note_log(self, record: logging.LogRecord) -> None:
+        self._note(f"logged: {record.getMessage()[:400]}")
 
     def _note(self, text: str) -> None:
         if len(self._noted) < MOST_FINDINGS:
@@ -154,17 +155,6 @@ class Campaign:
             began = time.monotonic()
             await asyncio.sleep(0.05)
             self.report.lag = max(self.report.lag, time.monotonic() - began - 0.05)
-
-
-class _Complaints(logging.Handler):
-    """Errors that a library writes to the log: an unexpected exception."""
-
-    def __init__(self, note: Any) -> None:
-        super().__init__(logging.ERROR)
-        self._note = note
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._note(record.getMessage())
 
 
 async def replay(inputs: Sequence[Input], directory: Path) -> str:

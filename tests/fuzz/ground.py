@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import grpc
+from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2, status_pb2
 
 from safe_psrl.errors import SpecError
@@ -27,7 +28,7 @@ from safe_psrl_server.rpc.errors import DETAILS_KEY
 from safe_psrl_server.security.identities import create_token
 from safe_psrl_server.security.roles import Role
 from safe_psrl_server.server import Server
-from tests.fuzz.inputs import METHODS, Input, Method
+from tests.fuzz.inputs import METHODS, Input, path_of
 from tests.fuzz.plausible import small_specs
 
 CALL_SECONDS: Final = 60.0  # longer than any answer may take
@@ -62,11 +63,9 @@ class Ground:
         self.lanes = [f"lane-{_spread(number)}" for number in range(lanes)]
         self.guests = [f"guest-{_spread(number)}" for number in range(lanes)]
         self.bystanders = [f"bystander-{number}" for number in range(BYSTANDERS)]
-        identities = directory / "identities.toml"
-        self.tokens = {
-            "admin": create_token(identities, "admin", [Role.ADMIN, Role.ACT, Role.READ], ["*"]),
-            "elsewhere": create_token(identities, "elsewhere", [Role.ADMIN, Role.ACT, Role.READ], ["other/*"]),
-        }
+        identities, roles = directory / "identities.toml", [Role.ADMIN, Role.ACT, Role.READ]
+        scopes = {"admin": "*", "elsewhere": "other/*"}
+        self.tokens = {name: create_token(identities, name, roles, [scope]) for name, scope in scopes.items()}
         settings = {"listen": f"unix:{directory}/socket", "metrics": "127.0.0.1:0", "store": "memory:", "drain_seconds": 0.0}
         security = {"security": {"identities": identities}, "limits": LIMITS}
         self._socket = f"{directory}/socket"
@@ -125,8 +124,8 @@ class Ground:
 
     async def call(self, method: str, *messages: Any) -> Answer:
         """A call that makes sense."""
-        path, data = METHODS[method].path, tuple(message.SerializeToString() for message in messages)
-        return await self.send(Input("own", "grpc", 0, data, path))
+        data = tuple(message.SerializeToString() for message in messages)
+        return await self.send(Input("own", "grpc", 0, data, path_of(method)))
 
     async def send(self, given: Input) -> Answer:
         began = time.perf_counter()
@@ -135,34 +134,34 @@ class Ground:
         return answer._replace(seconds=time.perf_counter() - began)
 
     async def _send_call(self, given: Input) -> Answer:
-        method = METHODS[given.method.rpartition("/")[2]]
+        method = METHODS[given.call]
         metadata = given.metadata
         if given.identity:
             metadata = (("authorization", f"Bearer {self.tokens[given.identity]}"), *metadata)
         options: dict[str, Any] = {"metadata": metadata, "timeout": CALL_SECONDS}
         replies: list[bytes] = []
         try:
-            if method.streams_requests:
-                await asyncio.to_thread(self._send_stream, method, given.messages, options, replies)
-            elif method.streams_responses:
-                call = self._channel.unary_stream(method.path)(given.messages[0], **options)
+            if method.client_streaming:
+                await asyncio.to_thread(self._send_stream, given, options, replies)
+            elif method.server_streaming:
+                call = self._channel.unary_stream(given.method)(given.messages[0], **options)
                 async for reply in call:
                     replies.append(reply)
                     if method.name == "WatchAgents":
                         call.cancel()
                         break
             else:
-                replies.append(await self._channel.unary_unary(method.path)(given.messages[0], **options))
+                replies.append(await self._channel.unary_unary(given.method)(given.messages[0], **options))
         except grpc.RpcError as error:
             return Answer(error.code(), error.details() or "", _reason(error), tuple(replies))
         return Answer(OK, replies=tuple(replies))
 
-    def _send_stream(self, method: Method, messages: Sequence[bytes], options: dict[str, Any], replies: list[bytes]) -> None:
+    def _send_stream(self, given: Input, options: dict[str, Any], replies: list[bytes]) -> None:
         """With the client that waits: that of asyncio answers INTERNAL itself where the server ends a stream early."""
-        if method.streams_responses:
-            replies.extend(self._waiting.stream_stream(method.path)(iter(messages), **options))
+        if METHODS[given.call].server_streaming:
+            replies.extend(self._waiting.stream_stream(given.method)(iter(given.messages), **options))
         else:
-            replies.append(self._waiting.stream_unary(method.path)(iter(messages), **options))
+            replies.append(self._waiting.stream_unary(given.method)(iter(given.messages), **options))
 
     async def _send_http(self, given: Input) -> Answer:
         """The code stands for whether the page can be had by others afterwards."""
@@ -239,9 +238,9 @@ def _spread(number: int) -> str:
 
 def decoded(given: Input) -> Sequence[Any]:
     """The messages of a call that can be read at all."""
-    found = []
+    found, kind = [], GetMessageClass(METHODS[given.call].input_type)
     for data in given.messages:
-        request = METHODS[given.method.rpartition("/")[2]].request()
+        request = kind()
         try:
             request.MergeFromString(data)
         except Exception:  # noqa: BLE001, S112  # protobuf raises a type of its own for every implementation

@@ -28,46 +28,28 @@ class Input:
     identity: str = "admin"
     metadata: Metadata = ()
 
+    @property
+    def call(self) -> str:
+        """The name of the method, without its service."""
+        return self.method.rpartition("/")[2]
+
     def describe(self) -> str:
         sizes = "+".join(str(len(message)) for message in self.messages[:5]) + ("+…" if len(self.messages) > 5 else "")
-        return f"{self.kind} {self.method.rpartition('/')[2] or self.door} ({sizes} bytes)"
+        return f"{self.kind} {self.call or self.door} ({sizes} bytes)"
 
 
-@dataclass(frozen=True)
-class Method:
-    """What the descriptors say of a method."""
-
-    path: str
-    descriptor: MethodDescriptor
-
-    @property
-    def name(self) -> str:
-        return self.descriptor.name
-
-    @property
-    def streams_requests(self) -> bool:
-        return bool(self.descriptor.client_streaming)
-
-    @property
-    def streams_responses(self) -> bool:
-        return bool(self.descriptor.server_streaming)
-
-    def request(self) -> Any:
-        """An empty one."""
-        return getattr(MODULES[self.descriptor.containing_service.name], self.descriptor.input_type.name)()
-
-    def response(self) -> Any:
-        return getattr(MODULES[self.descriptor.containing_service.name], self.descriptor.output_type.name)()
-
-
-MODULES = {"ControlService": control_pb2, "AdminService": admin_pb2}
-METHODS = {
-    method.name: Method(f"/{service.full_name}/{method.name}", method)
+METHODS: dict[str, MethodDescriptor] = {
+    method.name: method
     for module in (control_pb2, admin_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
 READING = {"GetAgent", "ListAgents", "GetPolicy", "GetPosterior", "WatchAgents", "ExportAgent", "VerifyAgent"}
+
+
+def path_of(call: str) -> str:
+    """As gRPC spells it."""
+    return f"/{METHODS[call].containing_service.full_name}/{call}"
 
 
 def save(inputs: list[Input], finding: str, path: Path) -> None:

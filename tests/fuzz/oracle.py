@@ -46,7 +46,7 @@ class Judge:
             for (old_version, old), (version, now) in zip(before, after, strict=True):
                 if old != now and version <= old_version and now:
                     raise FindingError("the state changed without an event")
-        if accepted and given.method.rpartition("/")[2] not in READING:
+        if accepted and given.call not in READING:
             self._changes += 1
             if self._changes % VERIFY_EVERY == 1:
                 await self._check_kept()
@@ -69,7 +69,7 @@ class Judge:
 
     def _check_stream(self, given: Input, answer: Answer) -> None:
         """Everything that was sent on a stream has its own reply."""
-        if given.method.endswith("/StepStream") and answer.code is OK and len(answer.replies) != len(given.messages):
+        if given.call == "StepStream" and answer.code is OK and len(answer.replies) != len(given.messages):
             raise FindingError(f"{len(given.messages)} messages of a stream got {len(answer.replies)} replies")
         for request, reply in _exchanges(given, answer):
             if request.tag != reply.tag:
@@ -81,17 +81,16 @@ class Judge:
                 raise FindingError(f"a message of a stream was answered {status.code}: {status.message[:300]}")
 
     def _is_accepted(self, given: Input, answer: Answer) -> bool:
-        if given.method.endswith("/StepStream"):
+        if given.call == "StepStream":
             return any(reply.WhichOneof("outcome") not in {"error", "batch"} for _, reply in _exchanges(given, answer))
         return answer.code is OK
 
     def _check_change(self, given: Input, answer: Answer, accepted: bool) -> None:
-        name = given.method.rpartition("/")[2]
         if answer.reason == "CALL_TOO_LONG":
             return  # it goes on, as it says
         if not accepted:
             raise FindingError(f"a refused request changed the state ({answer.code.name} {answer.reason})")
-        if name in READING:
+        if given.call in READING:
             raise FindingError("a request that only reads changed the state")
         if given.identity == "elsewhere":
             raise FindingError("a caller changed an agent of somebody else")
@@ -147,7 +146,7 @@ class Judge:
 
 def _exchanges(given: Input, answer: Answer) -> Iterator[tuple[control_pb2.StepStreamRequest, control_pb2.StepStreamResponse]]:
     """Each message of a stream that was answered, and each call of a batch, with its reply."""
-    if not given.method.endswith("/StepStream"):
+    if given.call != "StepStream":
         return
     for sent, got in zip(given.messages, answer.replies, strict=False):
         request, reply = control_pb2.StepStreamRequest.FromString(sent), control_pb2.StepStreamResponse.FromString(got)

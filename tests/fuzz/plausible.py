@@ -19,15 +19,9 @@ def request_for(method: str, record: AgentRecord, guest: str, chosen: random.Ran
     """The messages of a call of `method` about `record`, or about `guest` if it makes an agent."""
     if method in {"CreateAgent", "ImportAgent"}:
         return _making(method, record, guest, chosen)
-    return [REQUESTS.get(method, _plain(method))(record, chosen) for _ in range(_length(method, chosen))]
-
-
-def _length(method: str, chosen: random.Random) -> int:
-    return chosen.randint(1, 6) if method == "StepStream" else 1
-
-
-def _plain(method: str) -> Any:
-    return lambda record, _chosen: getattr(admin_pb2, f"{method}Request")(agent=record.name)
+    if method not in REQUESTS:
+        return [getattr(admin_pb2, f"{method}Request")(agent=record.name)]
+    return [REQUESTS[method](record, chosen) for _ in range(chosen.randint(1, 6) if method == "StepStream" else 1)]
 
 
 def _state(record: AgentRecord, chosen: random.Random) -> int:
@@ -98,12 +92,9 @@ def _message(record: AgentRecord, chosen: random.Random) -> control_pb2.StepStre
 
 
 def _call(record: AgentRecord, chosen: random.Random) -> control_pb2.StepStreamRequest:
-    tag, (kind,) = chosen.getrandbits(63), chosen.choices(("step", "start", "report"), (6, 3, 2))
-    if kind == "step":
-        return control_pb2.StepStreamRequest(tag=tag, step=_step(record, chosen))
-    if kind == "start":
-        return control_pb2.StepStreamRequest(tag=tag, start_episode=_start(record, chosen))
-    return control_pb2.StepStreamRequest(tag=tag, report_episode=_episode(record, chosen))
+    kinds = {"step": _step, "start_episode": _start, "report_episode": _episode}
+    tag, (kind,) = chosen.getrandbits(63), chosen.choices(list(kinds), (6, 3, 2))
+    return control_pb2.StepStreamRequest(tag=tag, **{kind: kinds[kind](record, chosen)})
 
 
 def _episode(record: AgentRecord, chosen: random.Random) -> control_pb2.ReportEpisodeRequest:

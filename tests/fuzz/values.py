@@ -9,22 +9,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 INTEGERS: Final = (
-    0,
-    1,
-    -1,
-    2,
-    3,
-    100,
-    101,
-    2**31 - 1,
-    2**31,
-    -(2**31),
-    2**32,
-    2**53 + 1,
-    2**62,
-    2**63 - 1,
-    -(2**63),
-    2**64 - 1,
+    *(0, 1, -1, 2, 3, 100, 101, 2**31 - 1, 2**31, -(2**31), 2**32, 2**53 + 1),
+    *(2**62, 2**63 - 1, -(2**63), 2**64 - 1),
 )
 RANGES: Final = {
     FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),

@@ -1,13 +1,13 @@
 """The learner as a state machine: immutable values, repeatable plans."""
 
-from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
 import pytest
 
-from safe_psrl import CmdpSpec, Constraint, SafePsrl, SafePsrlOptions, SpecError, Transition, act, preset, settle
+from safe_psrl import Constraint, SafePsrl, SafePsrlOptions, SpecError, Transition, act, preset, settle
 from safe_psrl.learner import estimated_signals
+from tests.safe_psrl.cases import first_plan, random_case, spec_of
 
 
 def assert_same_plan(one: object, other: object) -> None:
@@ -15,12 +15,16 @@ def assert_same_plan(one: object, other: object) -> None:
         assert np.array_equal(getattr(one, field.name), getattr(other, field.name)), field.name
 
 
-def test_arrays_of_states_and_plans_are_read_only(make_case: Callable) -> None:
+@pytest.mark.parametrize("method", ["published", "adaptive"])
+def test_arrays_of_states_and_plans_are_read_only(method: str) -> None:
     """No one can change what was decided or learned: arrays refuse writing, fields refuse assignment."""
-    learner = SafePsrl(make_case(1, (3, 2, 3), learned=True).spec)
+    learner = SafePsrl(random_case(1, (3, 2, 3), learned=True).spec, SafePsrlOptions(method))
     initial = learner.initial_state()
     state, plan = learner.start_episode(initial)
     settled = settle(learner.spec, learner.observe(state, Transition(0, 0, 0, 0, 0.5, (0.5,))))
+    assert (initial.episode, state.episode) == (0, 1)
+    assert not initial.transition_counts.any()
+    assert (plan.probabilities is not None) == (method == "adaptive")
     for value in (initial, state, plan, settled):
         tables = [getattr(value, field.name) for field in fields(value)]
         for table in (table for table in tables if isinstance(table, np.ndarray)):
@@ -88,18 +92,18 @@ def test_settling_counts_each_pending_transition_once() -> None:
     assert learner.start_episode(state)[0].pending == ()
 
 
-def test_per_step_kernels_count_per_step(make_case: Callable) -> None:
+def test_per_step_kernels_count_per_step() -> None:
     """Section 3.2's p_h: with non-stationary kernels a transition teaches its own step only."""
-    learner = SafePsrl(make_case(2, (2, 1, 3), per_step=True).spec)
+    learner = SafePsrl(random_case(2, (2, 1, 3), per_step=True).spec)
     state = learner.initial_state()
     for step in (0, 2, 2):
         state = learner.observe(state, Transition(step, 1, 0, 0))
     assert settle(learner.spec, state).transition_counts[:, 1, 0, 0].tolist() == [1, 0, 2]
 
 
-def test_learned_signals_are_means_of_what_was_seen(make_case: Callable) -> None:
+def test_learned_signals_are_means_of_what_was_seen() -> None:
     """Footnote 1: the empirical mean stands in for a learned signal once its pair was visited; before, the guess."""
-    spec = make_case(3, (2, 2, 3), learned=True).spec
+    spec = random_case(3, (2, 2, 3), learned=True).spec
     learner = SafePsrl(spec)
     state = learner.initial_state()
     for reward, cost in ((1.0, 0.0), (0.5, 1.0), (0.0, 0.5)):
@@ -114,14 +118,8 @@ def test_learned_signals_are_means_of_what_was_seen(make_case: Callable) -> None
 
 def test_plan_uses_the_learned_signals() -> None:
     """A reward that turned out to be 1 attracts the plan; the same observations of 0 do not."""
-    spec = CmdpSpec(
-        num_states=3,
-        num_actions=2,
-        horizon=6,
-        reward=np.full((3, 2), 0.5),
-        reward_learned=True,
-        constraints=[Constraint("moves", np.tile([0.0, 1.0], (3, 1)), 3.0, 0.6)],
-    )
+    moves = Constraint("moves", np.tile([0.0, 1.0], (3, 1)), 3.0, 0.6)
+    spec = spec_of(6, np.full((3, 2), 0.5), moves, reward_learned=True)
     learner = SafePsrl(spec, SafePsrlOptions(pessimism_coefficient=0))
     rewards = {}
     for seen in (0.0, 1.0):
@@ -148,19 +146,13 @@ def test_act_reads_the_policy(step: int) -> None:
 @pytest.mark.parametrize(
     ("step", "state", "field"),
     [
-        (-1, 0, "step"),
-        (6, 0, "step"),
-        (True, 0, "step"),
-        (0.0, 0, "step"),
-        (0, -1, "state"),
-        (0, 3, "state"),
-        (0, None, "state"),
+        *((step, 0, "step") for step in (-1, 6, True, 0.0)),
+        *((0, state, "state") for state in (-1, 3, None)),
     ],
 )
 def test_act_refuses_what_is_not_in_the_plan(step: object, state: object, field: str) -> None:
     """Step H is past the end; -1 is not the last one, as Python's indexing would have it."""
-    learner = SafePsrl(preset("factored-toy"))
-    _, plan = learner.start_episode(learner.initial_state())
+    plan = first_plan(preset("factored-toy"))
     with pytest.raises(SpecError, match=f"^{field} = .*must be a whole number"):
         act(plan, step, state)
 

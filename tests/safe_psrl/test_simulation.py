@@ -1,20 +1,36 @@
 """A simulated run is what a user's own loop of learner and environment does, to the bit, with exact accounts of its regret."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
-from safe_psrl import CmdpSpec, Constraint, SafePsrl, SimulatedRun, SpecError, Transition, act, exact_optimum, preset, settle
-from safe_psrl.learner import AgentState
+from safe_psrl import (
+    CmdpSpec,
+    Constraint,
+    SafePsrl,
+    SafePsrlOptions,
+    SimulatedRun,
+    SpecError,
+    Transition,
+    act,
+    exact_optimum,
+    preset,
+    settle,
+)
+from safe_psrl.learner import AgentState, Plan
 from safe_psrl_testbed import TabularEnvironment
 from safe_psrl_testbed.kernels import KERNELS
+from tests.safe_psrl.cases import named_case, random_case, spec_of
 
-CASES = ["streaming-buffer", "inventory", "two-constraints", "per-step", "masked", "listed", "listed-per-step"]
+PUBLISHED, ADAPTIVE = SafePsrlOptions("published"), SafePsrlOptions("adaptive")
+METHODS = pytest.mark.parametrize("options", [PUBLISHED, ADAPTIVE], ids=["published", "adaptive"])
+CASES = [
+    *("streaming-buffer", "inventory", "factored-toy", "two-constraints"),
+    *("per-step", "masked", "listed", "listed-per-step"),
+]
 
 
-def played(learner: SafePsrl, environment: TabularEnvironment, episodes: int, seed: int) -> AgentState:
-    """The loop that a user writes."""
+def played(learner: SafePsrl, environment: TabularEnvironment, episodes: int, seed: int) -> tuple[AgentState, Plan]:
+    """The loop that a user writes: its state, and the last plan."""
     state = learner.initial_state()
     for k in range(episodes):
         state, plan = learner.start_episode(state)
@@ -24,7 +40,7 @@ def played(learner: SafePsrl, environment: TabularEnvironment, episodes: int, se
             after, reward, costs, done = environment.step(action)
             state = learner.observe(state, Transition(step, now, action, after, reward, costs))
             now, step = after, step + 1
-    return settle(learner.spec, state)
+    return settle(learner.spec, state), plan
 
 
 def assert_equal_states(one: AgentState, other: AgentState) -> None:
@@ -33,55 +49,61 @@ def assert_equal_states(one: AgentState, other: AgentState) -> None:
         assert getattr(one, field).tobytes() == getattr(other, field).tobytes(), field
 
 
+def episodes_of(spec: CmdpSpec, options: SafePsrlOptions) -> int:
+    """Fewer where each is planned by linear programs."""
+    return 20 if options.is_adaptive and spec.num_constraints > 1 else 60
+
+
+@METHODS
 @pytest.mark.parametrize("name", CASES)
-def test_a_run_is_the_learner_in_the_environment_to_the_bit(name: str, named_case: Callable) -> None:
+def test_a_run_is_the_learner_in_the_environment_to_the_bit(name: str, options: SafePsrlOptions) -> None:
     """A simulated run and the user's own loop end in the same state, though one of them is compiled."""
     spec, p = named_case(name)
-    learner = SafePsrl(spec, seed=2)
+    learner, episodes = SafePsrl(spec, options, seed=2), episodes_of(spec, options)
     run = SimulatedRun(learner, p, environment_seed=9)
-    run.advance(60)
-    assert_equal_states(run.state, played(learner, TabularEnvironment(spec, p), 60, 9))
+    run.advance(episodes)
+    state, last = played(learner, TabularEnvironment(spec, p), episodes, 9)
+    assert_equal_states(run.state, state)
+    assert run.pessimism.tolist() == last.pessimism.tolist()
+    assert run.episode == episodes
 
 
+@METHODS
 @pytest.mark.parametrize("noisy", [False, True])
 @pytest.mark.parametrize("variant", [{}, {"num_constraints": 2, "masked": True}, {"step_signals": True, "per_step": True}])
-def test_learned_signals_to_the_bit(make_case: Callable, noisy: bool, variant: dict) -> None:
+def test_learned_signals_to_the_bit(noisy: bool, variant: dict, options: SafePsrlOptions) -> None:
     """Footnote 1: with reward and costs learned from what is paid, noisy or not, run and loop agree as well."""
-    spec, p = make_case(6, (4, 3, 5), learned=True, **variant)
-    learner = SafePsrl(spec, seed=2)
+    spec, p = random_case(6, (4, 3, 5), learned=True, **variant)
+    learner, episodes = SafePsrl(spec, options, seed=2), episodes_of(spec, options)
     run = SimulatedRun(learner, p, environment_seed=9, noisy=noisy)
-    run.advance(60)
-    state = played(learner, TabularEnvironment(spec, p, noisy=noisy), 60, 9)
+    run.advance(episodes)
+    state, _ = played(learner, TabularEnvironment(spec, p, noisy=noisy), episodes, 9)
     assert_equal_states(run.state, state)
-    assert state.visits.sum() == 60 * spec.horizon
+    assert state.visits.sum() == episodes * spec.horizon
     assert not noisy or set(np.unique(state.signal_sums % 1)) == {0.0}
 
 
-def test_true_signals_replace_the_guess(make_case: Callable) -> None:
+def test_true_signals_replace_the_guess() -> None:
     """The world pays and judges by its true signals; the specification's are the learner's guess only."""
-    truth, p = make_case(6, (4, 3, 5), learned=True, num_constraints=2)
+    truth, p = random_case(6, (4, 3, 5), learned=True, num_constraints=2)
     limits = zip(truth.constraint_names, truth.cost_budgets.tolist(), truth.satisfiable_costs.tolist(), strict=True)
-    guess = CmdpSpec(
-        num_states=4,
-        num_actions=3,
-        horizon=5,
-        reward=np.full((4, 3), 0.5),
-        reward_learned=True,
-        constraints=[Constraint(name, np.zeros((4, 3)), tau, c0, learned=True) for name, tau, c0 in limits],
-        initial_distribution=truth.initial_distribution,
-    )
+    constraints = [Constraint(name, np.zeros((4, 3)), tau, c0, learned=True) for name, tau, c0 in limits]
+    start = truth.initial_distribution
+    guess = spec_of(5, np.full((4, 3), 0.5), *constraints, reward_learned=True, initial_distribution=start)
     learner = SafePsrl(guess, seed=2)
     run = SimulatedRun(learner, p, environment_seed=9, true_signals=truth.signals)
     run.advance(60)
-    assert_equal_states(run.state, played(learner, TabularEnvironment(truth, p), 60, 9))
+    assert_equal_states(run.state, played(learner, TabularEnvironment(truth, p), 60, 9)[0])
     assert run.world.best_reward == pytest.approx(exact_optimum(truth, p).reward, abs=1e-12)
     assert run.world.best_reward != pytest.approx(exact_optimum(guess, p).reward, abs=1e-3)
 
 
+@METHODS
 @pytest.mark.parametrize("name", ["streaming-buffer", "inventory"])
-def test_advancing_in_pieces_is_advancing_at_once(name: str) -> None:
+def test_advancing_in_pieces_is_advancing_at_once(name: str, options: SafePsrlOptions) -> None:
     """A run may be stopped and continued between any two episodes: state and ledger do not change by a bit."""
-    whole, pieces = (SimulatedRun(SafePsrl(preset(name), seed=1), KERNELS[name](), environment_seed=3) for _ in range(2))
+    learner = SafePsrl(preset(name), options, seed=1)
+    whole, pieces = (SimulatedRun(learner, KERNELS[name](), environment_seed=3) for _ in range(2))
     whole.advance(500)
     for piece in (0, 1, 1, 98, 400):
         pieces.advance(piece)

@@ -1,11 +1,10 @@
 """Observations that do not fit the specification are refused, with the field and its value, and change nothing."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
-from safe_psrl import CmdpSpec, Constraint, SafePsrl, Transition, TransitionError
+from safe_psrl import Constraint, SafePsrl, Transition, TransitionError
+from tests.safe_psrl.cases import random_case, spec_of
 
 GOOD = Transition(0, 0, 0, 0, 0.5, (0.5,))
 
@@ -13,18 +12,9 @@ GOOD = Transition(0, 0, 0, 0, 0.5, (0.5,))
 @pytest.fixture(scope="module")
 def learner() -> SafePsrl:
     """Two states, two actions, three steps, learned signals; action 1 is unavailable in 1, and 0 cannot stay by action 1."""
-    return SafePsrl(
-        CmdpSpec(
-            num_states=2,
-            num_actions=2,
-            horizon=3,
-            reward=[[0.5, 0.5], [0.5, 0.5]],
-            reward_learned=True,
-            constraints=[Constraint("cost", [[0.5, 0.5], [0.5, 0.5]], 2.0, 1.0)],
-            available_actions=[[True, True], [True, False]],
-            support=[[[True, True], [False, True]], [[True, True], [True, True]]],
-        )
-    )
+    table = [[0.5, 0.5], [0.5, 0.5]]
+    masks = {"available_actions": [[1, 1], [1, 0]], "support": [[[1, 1], [0, 1]], [[1, 1], [1, 1]]]}
+    return SafePsrl(spec_of(3, table, Constraint("cost", table, 2.0, 1.0), reward_learned=True, **masks))
 
 
 @pytest.mark.parametrize("bad", [-1, 5, True, np.True_, 0.0, np.nan, "0", None, 2**70])
@@ -88,7 +78,7 @@ def test_a_refused_transition_changes_nothing(learner: SafePsrl) -> None:
     assert state.pending == (GOOD,)
 
 
-def test_known_signals_need_not_be_reported(make_case: Callable) -> None:
+def test_known_signals_need_not_be_reported() -> None:
     """Reward and costs of an observation matter only where they are learned."""
-    known = SafePsrl(make_case(0, (2, 1, 2)).spec)
+    known = SafePsrl(random_case(0, (2, 1, 2)).spec)
     assert len(known.observe(known.initial_state(), Transition(0, 0, 0, 1)).pending) == 1

@@ -1,15 +1,13 @@
 """Compiled kernels and whole runs against their plain numpy twins, which share no formula with them."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from safe_psrl import SafePsrl, SafePsrlOptions, SimulatedRun, exact_optimum
-from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import ENVIRONMENT, POSTERIOR, generator_of, stream_of, uniform
 from safe_psrl_experiments.plain import PlainRun, Stream, backward_induction, policy_value, sampled_kernel
+from tests.safe_psrl.cases import named_case, planned, random_case
 
 SEEDS = (0, 1, 2**32, 2**63 - 1)
 
@@ -27,9 +25,9 @@ def test_streams_are_equal_to_the_bit(seed: int, episode: int) -> None:
 
 
 @pytest.mark.parametrize("variant", [{}, {"masked": True}, {"per_step": True}])
-def test_kernels_are_equal(make_case: Callable, variant: dict) -> None:
+def test_kernels_are_equal(variant: dict) -> None:
     """Rows are the same gamma draws, normalised: to 1e-12, for alphas from 0.1 to 2^40."""
-    spec = make_case(1, (5, 3, 4), **variant).spec
+    spec = random_case(1, (5, 3, 4), **variant).spec
     counts = (2.0 ** np.random.default_rng(0).integers(0, 41, spec.dirichlet_prior.shape)).astype(np.int64)
     counts[counts < 2**8] = 0
     counts[spec.dirichlet_prior == 0] = 0
@@ -41,12 +39,13 @@ def test_kernels_are_equal(make_case: Callable, variant: dict) -> None:
 
 
 @pytest.mark.parametrize("num_actions", range(1, 8))
-def test_plans_are_equal(make_case: Callable, num_actions: int) -> None:
+def test_plans_are_equal(num_actions: int) -> None:
     """The same policy and, to 1e-12, the same values."""
     for seed in range(10):
-        spec, p = make_case(seed, (6, num_actions, 5), masked=seed % 2 == 1, step_signals=seed % 3 == 1, per_step=seed % 3 == 2)
-        policy, values = np.empty((5, 6), np.int32), np.empty((2, 6))
-        plan_policy(p, spec.next_states, spec.signals, np.array([1.0, -0.6]), spec.available_actions, policy, values)
+        spec, p = random_case(
+            seed, (6, num_actions, 5), masked=seed % 2 == 1, step_signals=seed % 3 == 1, per_step=seed % 3 == 2
+        )
+        policy, values = planned(spec, p, [1.0, -0.6])
         plain = backward_induction(p, spec.signals[0] - 0.6 * spec.signals[1], spec.available_actions, spec.horizon)
         assert policy.tolist() == plain.tolist()
         for signal, value in zip(spec.signals, values, strict=True):
@@ -54,7 +53,7 @@ def test_plans_are_equal(make_case: Callable, num_actions: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy", "two-constraints", "per-step", "masked"])
-def test_a_whole_run_equals_its_plain_twin(name: str, named_case: Callable) -> None:
+def test_a_whole_run_equals_its_plain_twin(name: str) -> None:
     """300 episodes: the same policies and counts exactly, duals and regrets to 1e-9."""
     spec, p = named_case(name)
     learner = SafePsrl(spec, SafePsrlOptions(pessimism_coefficient=0.1, max_kernel_draws=1), seed=4)

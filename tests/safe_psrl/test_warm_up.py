@@ -2,15 +2,14 @@
 
 import importlib
 import pkgutil
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from numba.core.dispatcher import Dispatcher
 
 import safe_psrl
-from safe_psrl import CmdpSpec, SafePsrl, SafePsrlOptions, SimulatedRun, Transition, exact_optimum, preset, warm_up
-from safe_psrl_testbed.kernels import KERNELS
+from safe_psrl import CmdpSpec, SafePsrl, SafePsrlOptions, SimulatedRun, Transition, exact_optimum, warm_up
+from tests.safe_psrl.cases import listed_case, named_case, random_case
 
 
 def signatures() -> dict[str, int]:
@@ -42,26 +41,19 @@ def play(spec: CmdpSpec, kernel: np.ndarray) -> None:
     exact_optimum(spec, kernel, [spec.horizon] * spec.num_constraints)
 
 
-@pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy"])
+@pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy", "two-constraints"])
 def test_presets_compile_nothing_more(warm: dict[str, int], name: str) -> None:
-    """The first episode of another preset finds every kernel ready, masks or not."""
+    """The first episode of another preset finds every kernel ready, masks or not; several duals have the types of one."""
     assert warm["safe_psrl.methods.episode.begin_episode"] > 0
-    play(preset(name), KERNELS[name]())
-    assert signatures() == warm
-
-
-def test_several_constraints_compile_nothing_more(warm: dict[str, int], two_constraints: CmdpSpec) -> None:
-    """A vector of duals has the types of a single one."""
-    play(two_constraints, KERNELS["streaming-buffer"]())
+    spec, p = named_case(name)
+    play(spec, p[0])
     assert signatures() == warm
 
 
 @pytest.mark.parametrize("variant", [{}, {"per_step": True}, {"num_constraints": 2}])
-def test_listed_next_states_compile_nothing_more(
-    warm: dict[str, int], make_case: Callable, listed: Callable, variant: dict
-) -> None:
+def test_listed_next_states_compile_nothing_more(warm: dict[str, int], variant: dict) -> None:
     """To the compiler, a problem over all next states is one whose lists have no rows."""
-    spec, p = listed(make_case(1, (4, 3, 2), masked=True, **variant))
+    spec, p = listed_case(random_case(1, (4, 3, 2), masked=True, **variant))
     for options in (SafePsrlOptions(), SafePsrlOptions("adaptive")):
         learner = SafePsrl(spec, options)
         state, plan = learner.start_episode(learner.initial_state())
@@ -83,11 +75,9 @@ def test_listed_next_states_compile_nothing_more(
         ((3, 1, 4), {"per_step": True, "step_signals": True, "learned": True}),
     ],
 )
-def test_variants_compile_nothing_more(
-    warm: dict[str, int], make_case: Callable, sizes: tuple[int, int, int], variant: dict
-) -> None:
+def test_variants_compile_nothing_more(warm: dict[str, int], sizes: tuple[int, int, int], variant: dict) -> None:
     """Learned signals, per-step kernels and edge sizes are the same types to the compiler."""
-    spec, p = make_case(1, sizes, **variant)
+    spec, p = random_case(1, sizes, **variant)
     learner = SafePsrl(spec)
     state, plan = learner.start_episode(learner.initial_state())
     action = int(plan.policy[0, 0])

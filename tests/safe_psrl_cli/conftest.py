@@ -2,38 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from safe_psrl_cli.main import main
-from tests.service_fixtures import agent_name, buffer, client, server  # noqa: F401  # fixtures
-
-
-@dataclass(frozen=True)
-class Finished:
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Finished]
-
-
-@pytest.fixture
-def safe_psrl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """`safe_psrl("spec", "show", "inventory")`, through the entry point's own function."""
-
-    def run(*arguments: str) -> Finished:
-        monkeypatch.setattr("sys.argv", ["safe-psrl", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        shown = capsys.readouterr()
-        return Finished(left.value.code, shown.out, shown.err)
-
-    return run
+from tests.service_fixtures import Command, Finished, agent_name, buffer, client, safe_psrl, server  # noqa: F401  # fixtures
 
 
 @pytest.fixture

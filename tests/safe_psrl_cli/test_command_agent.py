@@ -1,6 +1,8 @@
 """`safe-psrl agent`: what people and scripts see, and exit codes."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,22 +12,19 @@ from safe_psrl.problem.documents import spec_to_document, write_document
 from safe_psrl.problem.presets import preset
 from safe_psrl_cli.agent import app
 
+Command = Callable[..., Result]
 
-class Command:
-    """Runs subcommands against one service."""
 
-    def __init__(self, target: str) -> None:
-        self.target = target
-
-    def __call__(self, *arguments: str, code: int = 0, **more: str) -> Result:
-        result = CliRunner().invoke(app, [*arguments, "--target", self.target], **more)
-        assert result.exit_code == code, result.output
-        return result
+def command(target: str, *arguments: str, code: int = 0, **more: str) -> Result:
+    """A subcommand against the service at `target`."""
+    result = CliRunner().invoke(app, [*arguments, "--target", target], **more)
+    assert result.exit_code == code, result.output
+    return result
 
 
 @pytest.fixture
 def run(server: str) -> Command:
-    return Command(server)
+    return partial(command, server)
 
 
 def test_an_agent_from_creation_to_deletion(run: Command, agent_name: str, tmp_path: Path) -> None:
@@ -64,25 +63,16 @@ def test_json_is_stable_and_has_numbers_and_words(run: Command, agent_name: str)
 @pytest.mark.parametrize("kind", ["toml", "json"])
 def test_a_specification_file_with_settings_of_the_agent(run: Command, agent_name: str, tmp_path: Path, kind: str) -> None:
     document = spec_to_document(preset("factored-toy"))
-    document["agent"] = {
-        "seed": 4,
-        "max_open_episodes": 2,
-        "fallback_policy": [[0, 0, 0]] * 6,
-        "options": {"cap_pessimism": True},
-    }
+    fallback = [[0, 0, 0]] * 6
+    settings = {"seed": 4, "max_open_episodes": 2, "fallback_policy": fallback, "options": {"cap_pessimism": True}}
+    document["agent"] = settings
     file = tmp_path / f"toy.{kind}"
     file.write_text(write_document(document, kind), encoding="utf-8")
     run("create", agent_name, "--spec", str(file), "--seed", "9", "--set", "max_kernel_draws=7")
     agent = json.loads(run("show", agent_name, "--json", "--spec").stdout)["spec"]["agent"]
-    assert agent["seed"] == 9
-    assert agent["max_open_episodes"] == 2
-    assert agent["options"] == {
-        "cap_pessimism": True,
-        "max_kernel_draws": 7,
-        "method": "published",
-        "pessimism_coefficient": 0.05,
-    }
-    assert agent["fallback_policy"] == [[0, 0, 0]] * 6
+    assert (agent["seed"], agent["max_open_episodes"], agent["fallback_policy"]) == (9, 2, fallback)
+    given = {"cap_pessimism": True, "max_kernel_draws": 7}
+    assert agent["options"] == {"method": "published", "pessimism_coefficient": 0.05, **given}
 
 
 @pytest.mark.parametrize(
@@ -106,10 +96,10 @@ def test_a_users_mistake_has_exit_code_2(run: Command, arguments: tuple[str, ...
 
 def test_an_unavailable_service_is_one_line_and_code_3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("safe_psrl_cli.connection.TIMEOUT", 0.2)
-    told = Command("127.0.0.1:1")("list", code=3).stderr
+    told = command("127.0.0.1:1", "list", code=3).stderr
     assert told.startswith("safe-psrl: no answer from 127.0.0.1:1")
     assert told.count("\n") == 1
-    assert "host:port" in Command("nowhere")("list", code=2).stderr
+    assert "host:port" in command("nowhere", "list", code=2).stderr
 
 
 def test_a_damaged_export_is_refused(run: Command, agent_name: str, tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ def test_a_store_with_an_agent_of_the_name_is_not_changed(safe_psrl: Command, tm
     refused = safe_psrl("store", "copy", "--from", source, "--to", target)
     assert refused.code == 2
     assert refused.err == "safe-psrl: 1 agents exist in the target already, such as 'b'; nothing was copied\n"
-    assert asyncio.run(_names(target)) == ["b"]
+    with EmbeddedServer(target) as server, Client(server.target) as client:
+        assert [status.agent for status in client.list_agents()] == ["b"]
 
 
 def test_a_damaged_agent_is_named(safe_psrl: Command, tmp_path: Path) -> None:
@@ -77,15 +78,6 @@ def test_an_invalid_store_is_one_line(safe_psrl: Command, tmp_path: Path, addres
     assert refused.code == 2
     assert refused.err.startswith("safe-psrl: store ")
     assert refused.err.count("\n") == 1
-
-
-async def _names(address: str) -> list[str]:
-    store = open_store(address)
-    await store.open()
-    try:
-        return sorted(await store.heads())
-    finally:
-        await store.close()
 
 
 async def _append_nonsense(address: str) -> None:

@@ -89,20 +89,14 @@ def test_another_action_than_the_proposed_may_be_executed(subject: Subject) -> N
     assert subject.transitions() == 1
 
 
-def test_finishing_early_keeps_reported_steps(subject: Subject) -> None:
+@pytest.mark.parametrize("calls", [["finish"], ["abandon", "abandon"]], ids=["finish", "abandon twice"])
+def test_ending_early_keeps_reported_steps_and_allows_another_episode(subject: Subject, calls: list[str]) -> None:
     walk(subject.agent, [0, 1, 2], subject.agent.begin(0))
-    subject.agent.finish()
+    for call in calls:
+        getattr(subject.agent, call)()
     assert subject.transitions() == 2
     assert subject.agent.begin(0) in {0, 1}
     assert subject.episode() == 2
-
-
-def test_abandoning_keeps_reported_steps_and_allows_another_episode(subject: Subject) -> None:
-    walk(subject.agent, [0, 1, 2], subject.agent.begin(0))
-    subject.agent.abandon()
-    subject.agent.abandon()
-    assert subject.transitions() == 2
-    assert subject.agent.begin(0) in {0, 1}
 
 
 def test_an_open_episode_prevents_another(subject: Subject) -> None:
@@ -114,14 +108,10 @@ def test_an_open_episode_prevents_another(subject: Subject) -> None:
 
 
 def test_there_is_no_step_outside_an_episode(subject: Subject) -> None:
-    with pytest.raises(EpisodeClosedError):
-        subject.agent.step(0, 0, 0)
-    walk(subject.agent, [0] * 11, subject.agent.begin(0))
-    with pytest.raises(EpisodeClosedError):
-        subject.agent.step(0, 0, 0)
-    subject.agent.finish()
-    with pytest.raises(EpisodeClosedError):
-        subject.agent.step(0, 0, 0)
+    for before in (lambda: None, lambda: walk(subject.agent, [0] * 11, subject.agent.begin(0)), subject.agent.finish):
+        before()
+        with pytest.raises(EpisodeClosedError):
+            subject.agent.step(0, 0, 0)
     assert subject.transitions() == 10
 
 

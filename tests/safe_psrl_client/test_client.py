@@ -25,13 +25,6 @@ from safe_psrl_client import (
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
 
 
-@pytest.fixture
-def toy(client: Client, agent_name: str) -> str:
-    """An agent for three states in a ring and six steps."""
-    client.create_agent(agent_name, "factored-toy", seed=2)
-    return agent_name
-
-
 def test_creating_an_agent_again_is_harmless_and_with_another_definition_refused(client: Client, agent_name: str) -> None:
     options = options_from_document({"pessimism_coefficient": "theorem"})
     assert not client.create_agent(agent_name, "factored-toy", options=options, seed=1).existed
@@ -73,26 +66,18 @@ def test_every_repeated_call_has_the_reply_of_the_first(client: Client, toy: str
     assert client.get_agent(toy).status.transitions == 1
 
 
-def test_a_conflicting_repetition_changes_nothing(client: Client, toy: str) -> None:
-    start = client.start_episode(toy, 0)
-    client.step(toy, start.episode, 0, Transition(0, 1, 1))
-    with pytest.raises(AlreadyExistsError):
-        client.step(toy, start.episode, 0, Transition(0, 0, 0))
-    assert client.get_agent(toy).status.transitions == 1
-
-
-def test_a_gap_reports_the_expected_step(client: Client, toy: str) -> None:
-    start = client.start_episode(toy, 0)
+def test_a_step_that_conflicts_leaves_a_gap_or_comes_late_changes_nothing(client: Client, toy: str) -> None:
+    episode = client.start_episode(toy, 0).episode
     with pytest.raises(StepGapError) as caught:
-        client.step(toy, start.episode, 2, Transition(0, 0, 0))
+        client.step(toy, episode, 2, Transition(0, 0, 0))
     assert caught.value.expected_step == 0
-
-
-def test_a_closed_episode_takes_no_more_steps(client: Client, toy: str) -> None:
-    start = client.start_episode(toy, 0)
-    client.end_episode(toy, start.episode)
+    client.step(toy, episode, 0, Transition(0, 1, 1))
+    with pytest.raises(AlreadyExistsError):
+        client.step(toy, episode, 0, Transition(0, 0, 0))
+    client.end_episode(toy, episode)
     with pytest.raises(EpisodeClosedError):
-        client.step(toy, start.episode, 0, Transition(0, 0, 0))
+        client.step(toy, episode, 1, Transition(1, 0, 1))
+    assert client.get_agent(toy).status.transitions == 1
 
 
 def test_a_paused_agent_begins_nothing_until_it_is_resumed(client: Client, toy: str) -> None:

@@ -30,23 +30,6 @@ def test_the_loop_learns_what_an_agent_in_process_learns(
     assert status.completed_episodes == 5
 
 
-async def test_asyncio_has_the_same_loop(
-    server: str, agent_name: str, world: Callable[[int], TabularEnvironment], buffer: Scenario
-) -> None:
-    async with AsyncClient(server) as client:
-        await client.create_agent(agent_name, "streaming-buffer", seed=SEED)
-        environment = world(4)
-        for _ in range(5):
-            async with client.episode(agent_name, environment.reset()) as episode:
-                while not episode.done:
-                    next_state, reward, costs, _ = environment.step(episode.action)
-                    await episode.report(next_state, reward, costs)
-        status = (await client.get_agent(agent_name)).status
-    local = LocalAgent(buffer.spec, seed=SEED)
-    play(world(4), local, 5)
-    assert [c.dual_variable for c in status.constraints] == local.state.dual_variables.tolist()
-
-
 def test_leaving_early_truncates(client: Client, agent_name: str) -> None:
     client.create_agent(agent_name, "streaming-buffer")
     with client.episode(agent_name, 0) as episode:

@@ -27,35 +27,34 @@ def start(agent: str) -> control_pb2.StartEpisodeRequest:
     return requests.start_episode(agent, 0, None, with_policy=False, abandon_open=False)
 
 
-def test_messages_may_be_sent_ahead_of_their_replies(client: Client, agent_name: str) -> None:
-    client.create_agent(agent_name, "factored-toy")
-    with client.step_stream(agent_name) as stream:
-        tags = [stream.send(start(agent_name)), *(stream.send(step(agent_name, i)) for i in range(6))]
+def test_messages_may_be_sent_ahead_of_their_replies(client: Client, toy: str) -> None:
+    with client.step_stream(toy) as stream:
+        tags = [stream.send(start(toy)), *(stream.send(step(toy, i)) for i in range(6))]
         replies = [stream.receive() for _ in tags]
     assert [reply.tag for reply in replies] == tags
     assert replies[0].start_episode.episode == 1
     assert [reply.step.episode_done for reply in replies[1:]] == [False] * 5 + [True]
 
 
-def test_one_bad_message_does_not_end_the_stream(client: Client, agent_name: str) -> None:
-    client.create_agent(agent_name, "factored-toy")
-    with client.step_stream(agent_name) as stream:
-        stream.exchange(start(agent_name))
+def test_one_bad_message_does_not_end_the_stream(client: Client, toy: str) -> None:
+    with client.step_stream(toy) as stream:
+        stream.exchange(start(toy))
         with pytest.raises(StepGapError) as caught:
-            stream.exchange(step(agent_name, 4))
+            stream.exchange(step(toy, 4))
         assert caught.value.expected_step == 0
         with pytest.raises(NotFoundError):
             stream.exchange(step("nobody", 0))
         assert stream.is_usable
-        assert stream.exchange(step(agent_name, 0)).step.step == 0
+        assert stream.exchange(step(toy, 0)).step.step == 0
 
 
-def test_a_stale_reply_is_not_returned_for_the_next_call(client: Client, agent_name: str) -> None:
-    client.create_agent(agent_name, "factored-toy")
-    with client.step_stream(agent_name) as stream:
-        stream.exchange(start(agent_name))
-        stream.send(step(agent_name, 0))  # and an interrupt before its reply
-        assert stream.exchange(step(agent_name, 1)).step.step == 1
+def test_a_stale_reply_is_not_returned_for_the_next_call_or_batch(client: Client, toy: str) -> None:
+    with client.step_stream(toy) as stream:
+        stream.exchange(start(toy))
+        stream.send(step(toy, 0))  # and an interrupt before its reply
+        assert stream.exchange(step(toy, 1)).step.step == 1
+        stream.send(step(toy, 2))
+        assert [reply.step.step for reply in stream.exchange_all([step(toy, 3)])] == [3]
 
 
 def report(agent: str, episode: int, steps: int = HORIZON, *, begins_next: bool = False) -> control_pb2.ReportEpisodeRequest:
@@ -65,15 +64,14 @@ def report(agent: str, episode: int, steps: int = HORIZON, *, begins_next: bool 
     return request
 
 
-def test_whole_episodes_go_over_a_stream(client: Client, agent_name: str) -> None:
+def test_whole_episodes_go_over_a_stream(client: Client, toy: str) -> None:
     """Exchanged one by one, or sent ahead."""
-    client.create_agent(agent_name, "factored-toy")
-    with client.step_stream(agent_name) as stream:
-        stream.exchange(start(agent_name))
-        assert stream.exchange(report(agent_name, 1, begins_next=True)).report_episode.next.episode == 2
+    with client.step_stream(toy) as stream:
+        stream.exchange(start(toy))
+        assert stream.exchange(report(toy, 1, begins_next=True)).report_episode.next.episode == 2
         with pytest.raises(NotFoundError):
-            stream.exchange(report(agent_name, 5))
-        tags = [stream.send(report(agent_name, number, begins_next=True)) for number in (2, 3, 4)]
+            stream.exchange(report(toy, 5))
+        tags = [stream.send(report(toy, number, begins_next=True)) for number in (2, 3, 4)]
         replies = [stream.receive() for _ in tags]
     assert [reply.tag for reply in replies] == tags
     assert [reply.report_episode.next.episode for reply in replies] == [3, 4, 5]
@@ -93,29 +91,27 @@ def test_calls_of_many_agents_share_a_message(client: Client, agent_name: str) -
     assert [replies[0].step.step, replies[3].step.step] == [0, 1]
 
 
-def test_a_call_that_failed_has_its_error_in_its_place(client: Client, agent_name: str) -> None:
+def test_a_call_that_failed_has_its_error_in_its_place(client: Client, toy: str) -> None:
     """Nothing is raised, for the others have succeeded, and the stream goes on."""
-    client.create_agent(agent_name, "factored-toy")
-    with client.step_stream(agent_name) as stream:
-        calls = [start(agent_name), step(agent_name, 3), step("nobody", 0), report(agent_name, 9), step(agent_name, 0)]
+    with client.step_stream(toy) as stream:
+        calls = [start(toy), step(toy, 3), step("nobody", 0), report(toy, 9), step(toy, 0)]
         replies = stream.exchange_all(calls)
         assert [reply.error.reason for reply in replies] == ["", "STEP_GAP", "AGENT_NOT_FOUND", "EPISODE_NOT_FOUND", ""]
         assert replies[4].step.step == 0
         assert stream.exchange_all([]) == []
-        assert stream.exchange(step(agent_name, 1)).step.step == 1
+        assert stream.exchange(step(toy, 1)).step.step == 1
 
 
-def test_more_calls_than_a_message_takes_are_sent_in_several(client: Client, agent_name: str) -> None:
+def test_more_calls_than_a_message_takes_are_sent_in_several(client: Client, toy: str) -> None:
     """Of 1,024 each, and the rest; the replies are those of all, in order."""
-    client.create_agent(agent_name, "factored-toy")
-    calls = [start(agent_name), *(step(agent_name, number % 2) for number in range(2499))]
+    calls = [start(toy), *(step(toy, number % 2) for number in range(2499))]
     assert [len(message.batch.calls) for message in requests.stream_batches(calls)] == [1024, 1024, 452]
-    with client.step_stream(agent_name) as stream:
+    with client.step_stream(toy) as stream:
         replies = stream.exchange_all(calls)
     assert [reply.tag for reply in replies] == list(range(2500))
     assert [reply.step.step for reply in replies[1:]] == [number % 2 for number in range(2499)]
     assert [reply.step.duplicate for reply in replies[1:]] == [False, False] + [True] * 2497
-    assert client.get_agent(agent_name).status.transitions == 2
+    assert client.get_agent(toy).status.transitions == 2
 
 
 def test_a_batch_that_is_refused_as_a_whole_raises(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,14 +122,6 @@ def test_a_batch_that_is_refused_as_a_whole_raises(client: Client, monkeypatch: 
             stream.exchange_all([step("nobody", 0)] * 1025)
         assert stream.is_usable
         assert len(stream.exchange_all([step("nobody", 0)] * 1024)) == 1024
-
-
-def test_a_stale_reply_is_not_returned_for_a_batch(client: Client, agent_name: str) -> None:
-    client.create_agent(agent_name, "factored-toy")
-    with client.step_stream(agent_name) as stream:
-        stream.exchange(start(agent_name))
-        stream.send(step(agent_name, 0))  # and an interrupt before its reply
-        assert [reply.step.step for reply in stream.exchange_all([step(agent_name, 1)])] == [1]
 
 
 async def test_asyncio_exchanges_many_calls_at_once(server: str, agent_name: str, monkeypatch: pytest.MonkeyPatch) -> None:

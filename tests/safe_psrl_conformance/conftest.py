@@ -1,3 +1,3 @@
 """A running service for the kit."""
 
-from tests.service_fixtures import server  # noqa: F401  # a fixture
+from tests.service_fixtures import safe_psrl, server  # noqa: F401  # fixtures

@@ -2,9 +2,9 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from safe_psrl_client import Client, RemoteAgent
+from safe_psrl_client import AgentPausedError, Client, RemoteAgent
 from safe_psrl_client.play import play_episode
 from safe_psrl_testbed import scenario_named
 
@@ -17,15 +17,16 @@ def play_some(client: Client, agent: str, preset: str = "streaming-buffer", epis
 
 
 @contextmanager
-def simulation(target: str, agent: str, preset: str = "streaming-buffer") -> Iterator[None]:
-    """Plays in a thread until the block ends. A pause of its agent ends it too."""
+def simulation(target: str, agent: str, preset: str = "streaming-buffer", seed: int = 1) -> Iterator[None]:
+    """Plays in a thread until the block ends, except while its agent is paused."""
     stop = threading.Event()
 
     def run() -> None:
         with Client(target) as client:
-            environment, remote = scenario_named(preset).environment(1), RemoteAgent(client, agent, "local")
-            while not stop.wait(0.05):
-                play_episode(environment, remote)
+            environment, remote = scenario_named(preset).environment(seed), RemoteAgent(client, agent, "local")
+            while not stop.wait(0.02):
+                with suppress(AgentPausedError):
+                    play_episode(environment, remote)
 
     thread = threading.Thread(target=run)
     thread.start()

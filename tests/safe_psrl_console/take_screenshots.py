@@ -4,20 +4,18 @@ Run it as `python -m tests.safe_psrl_console.take_screenshots`; `--seconds` shor
 """
 
 import argparse
-import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from safe_psrl_client import AgentPausedError, Client, RemoteAgent
-from safe_psrl_client.play import play_episode
+from safe_psrl_client import Client
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.logs import set_up_logs
-from safe_psrl_testbed import scenario_named
 from tests.safe_psrl_console.conftest import chromium, running_console
+from tests.safe_psrl_console.simulated_agents import simulation
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 FLEET = [
@@ -32,14 +30,6 @@ FLEET = [
     ("lab/factored", "factored-toy", "published"),
 ]
 SHOWN, RESTING = "edge/us-east/player-2", "warehouse/west"
-
-
-def play(target: str, name: str, preset: str, seed: int, stop: threading.Event) -> None:
-    with Client(target) as client:
-        environment, agent = scenario_named(preset).environment(seed), RemoteAgent(client, name, "local")
-        while not stop.wait(0.02):
-            with suppress(AgentPausedError):
-                play_episode(environment, agent)
 
 
 def take(url: str, path: Path, where: str, height: int, scale: float) -> None:
@@ -58,17 +48,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=200.0)
     seconds = parser.parse_args().seconds
     set_up_logs("console", "error")
-    stop = threading.Event()
-    with EmbeddedServer() as server, Client(server.target) as client, running_console(server.target) as url:
+    with (
+        EmbeddedServer() as server,
+        Client(server.target) as client,
+        running_console(server.target) as url,
+        ExitStack() as players,
+    ):
         for seed, (name, preset, method) in enumerate(FLEET, 1):
             client.create_agent(name, preset, options=model_pb2.SafePsrlOptions(method=method), seed=seed)
-        players = [
-            threading.Thread(target=play, args=(server.target, name, preset, seed, stop))
-            for seed, (name, preset, _) in enumerate(FLEET, 1)
-            if name != RESTING
-        ]
-        for player in players:
-            player.start()
+            if name != RESTING:
+                players.enter_context(simulation(server.target, name, preset, seed))
         client.pause_agent(RESTING, "stock-taking until Monday")
         time.sleep(seconds)
         client.pause_agent(SHOWN, "a new player is rolled out")
@@ -77,9 +66,6 @@ def main() -> None:
         time.sleep(10)
         take(url, IMAGES / "console-fleet.png", "/", 860, 1.5)
         take(url, IMAGES / "console-agent.png", f"/agent/{SHOWN}", 1640, 1.0)
-        stop.set()
-        for player in players:
-            player.join()
 
 
 if __name__ == "__main__":

@@ -20,37 +20,28 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([BIN, "console", *arguments], capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_its_help_has_examples() -> None:
-    ended = run("--help")
-    assert ended.returncode == 0
-    assert max(len(line) for line in ended.stdout.splitlines()) <= 80
-    assert "…" not in ended.stdout
-    assert "safe-psrl console --target 10.0.0.7:50551 --listen 127.0.0.1:8600" in ended.stdout
+def test_its_help_has_an_example() -> None:
+    assert "safe-psrl console --target 10.0.0.7:50551 --listen 127.0.0.1:8600" in run("--help").stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "part"),
+    ("option", "address", "part"),
     [
-        (["--target", "nowhere"], "target 'nowhere': write host:port"),
-        (["--listen", "8600"], "listen '8600': write HOST:PORT"),
-        (["--listen", "127.0.0.1:99999"], "write HOST:PORT"),
-        (["--listen", "192.0.2.1:8600"], "cannot listen on 192.0.2.1:8600"),
-        (["--listen", "no.such.host.invalid:8600"], "cannot listen on no.such.host.invalid:8600"),
+        ("--target", "nowhere", "target 'nowhere': write host:port"),
+        ("--listen", "8600", "listen '8600': write HOST:PORT"),
+        ("--listen", "127.0.0.1:99999", "write HOST:PORT"),
+        ("--listen", "192.0.2.1:8600", "cannot listen on 192.0.2.1:8600"),
+        ("--listen", "no.such.host.invalid:8600", "cannot listen on no.such.host.invalid:8600"),
+        ("--listen", "127.0.0.1:{taken}", "Address already in use"),
     ],
 )
-def test_a_mistake_is_one_line(arguments: list[str], part: str) -> None:
-    ended = run(*arguments)
+def test_a_mistake_is_one_line(option: str, address: str, part: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = run(option, address.format(taken=taken.getsockname()[1]))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("safe-psrl: ")
     assert ended.stderr.count("\n") == 1
     assert part in ended.stderr
-
-
-def test_a_port_that_is_taken_is_one_line() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        ended = run("--listen", f"127.0.0.1:{taken.getsockname()[1]}")
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
-    assert "Address already in use" in ended.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -9,7 +9,38 @@ from safe_psrl_console.budget_status import BudgetStatus, Level, headline
 from safe_psrl_console.fleet import RECENT_EPISODES, Fleet, WatchedAgent
 from safe_psrl_console.history import History, Point, intervals
 from safe_psrl_proto.v1 import admin_pb2
-from tests.safe_psrl_console.statuses import PAUSED, QUARANTINED, reply, status
+
+ACTIVE = admin_pb2.AGENT_CONDITION_ACTIVE
+PAUSED = admin_pb2.AGENT_CONDITION_PAUSED
+QUARANTINED = admin_pb2.AGENT_CONDITION_QUARANTINED
+
+
+def status(
+    agent: str, completed: int = 0, mean_cost: float = 0.0, *, budget: float = 5.0, condition: int = ACTIVE, reason: str = ""
+) -> admin_pb2.AgentStatus:
+    """Of an agent whose completed episodes cost `mean_cost` each and earned 1 each."""
+    constraint = admin_pb2.ConstraintStatus(
+        name="energy",
+        cost_budget=budget,
+        mean_cost=mean_cost,
+        constraint_regret=completed * (mean_cost - budget),
+        dual_variable=completed / 2,
+    )
+    return admin_pb2.AgentStatus(
+        agent=agent,
+        condition=condition,
+        condition_reason=reason,
+        episode=completed,
+        completed_episodes=completed,
+        cumulative_reward=completed,
+        constraints=[constraint],
+        version=completed,
+        created_micros=1,
+    )
+
+
+def reply(*statuses: admin_pb2.AgentStatus, deleted: tuple[str, ...] = ()) -> admin_pb2.WatchAgentsResponse:
+    return admin_pb2.WatchAgentsResponse(agents=statuses, deleted=deleted)
 
 
 def point(completed: int, regret: float = 0.0) -> Point:
@@ -20,10 +51,16 @@ def kinds(fleet: Fleet) -> list[str]:
     return [event.kind for event in fleet.events]
 
 
+def fleet_of(*statuses: admin_pb2.AgentStatus) -> Fleet:
+    """As the console first sees it."""
+    fleet = Fleet()
+    fleet.begin(reply(*statuses), 0.0)
+    return fleet
+
+
 def watched(costs: list[float], episodes: int = 10, budget: float = 5.0) -> WatchedAgent:
     """An agent whose every status reports `episodes` more, at that mean cost."""
-    fleet, regret = Fleet(), 0.0
-    fleet.begin(reply(status("a", budget=budget)), 0.0)
+    fleet, regret = fleet_of(status("a", budget=budget)), 0.0
     for i, cost in enumerate(costs, 1):
         regret += episodes * (cost - budget)
         fleet.apply(reply(status("a", i * episodes, budget + regret / (i * episodes), budget=budget)), float(i))
@@ -71,8 +108,7 @@ def test_recent_means_the_last_hundred_episodes_or_all_if_fewer_were_watched() -
     assert watched([4.0]).recent().costs[0] == pytest.approx(4.0)
     agent = watched([1.0] * 50 + [4.0] * (RECENT_EPISODES // 10))
     assert agent.recent().costs[0] == pytest.approx(4.0)
-    fleet = Fleet()
-    fleet.begin(reply(status("old", 1_000_000, 4.5)), 0.0)  # the console began late: all that is known is the mean
+    fleet = fleet_of(status("old", 1_000_000, 4.5))  # the console began late: all that is known is the mean
     assert fleet.agents["old"].recent().costs[0] == pytest.approx(4.5)
 
 
@@ -103,8 +139,7 @@ def test_a_drift_shows_while_the_overall_mean_is_far_below() -> None:
 def test_of_several_constraints_the_worst_counts() -> None:
     one = status("a", 10, 4.0)
     one.constraints.append(admin_pb2.ConstraintStatus(name="wear", cost_budget=2, mean_cost=1.96, constraint_regret=-0.4))
-    fleet = Fleet()
-    fleet.begin(reply(one), 0.0)
+    fleet = fleet_of(one)
     i, budget_status = fleet.agents["a"].worst()
     assert (i, budget_status.constraint) == (1, "wear")
     assert fleet.headline().detail == "1.96 of 2 an episode: 0.04 (2.0%) to spare"
@@ -139,8 +174,7 @@ def test_the_headline_states_whether_the_constraints_hold(costs: dict[str, float
 
 
 def test_events_are_changes_and_not_the_initial_state() -> None:
-    fleet = Fleet()
-    fleet.begin(reply(status("a", 10, 4.0), status("b", 10, 4.0)), 0.0)
+    fleet = fleet_of(status("a", 10, 4.0), status("b", 10, 4.0))
     assert kinds(fleet) == []
     fleet.apply(reply(status("a", 10, 4.0, condition=PAUSED, reason="maintenance")), 1.0)
     fleet.apply(reply(status("a", 10, 4.0)), 2.0)
@@ -151,8 +185,7 @@ def test_events_are_changes_and_not_the_initial_state() -> None:
 
 
 def test_crossing_the_budget_is_one_event_in_each_direction() -> None:
-    fleet = Fleet()
-    fleet.begin(reply(status("a", 10, 4.0)), 0.0)
+    fleet = fleet_of(status("a", 10, 4.0))
     for i, mean in enumerate((5.2, 5.1, 4.99, 5.01, 4.9, 4.8), 2):
         fleet.apply(reply(status("a", 10 * i, mean)), float(i))
     assert kinds(fleet) == ["over", "within"]
@@ -174,16 +207,14 @@ def test_a_lost_connection_is_one_event_with_its_time() -> None:
 
 
 def test_an_agent_that_is_created_again_begins_a_new_history() -> None:
-    fleet = Fleet()
-    fleet.begin(reply(status("a", 500, 4.9)), 0.0)
+    fleet = fleet_of(status("a", 500, 4.9))
     fleet.apply(reply(status("a", 3, 1.0)), 1.0)
     assert fleet.agents["a"].recent().costs[0] == pytest.approx(1.0)
     assert kinds(fleet) == ["appeared"]
 
 
 def test_a_page_receives_only_changes() -> None:
-    fleet = Fleet()
-    fleet.begin(reply(*(status(f"agent-{i}") for i in range(100))), 0.0)
+    fleet = fleet_of(*(status(f"agent-{i}") for i in range(100)))
     seen = fleet.revision
     assert fleet.changed_since(seen) == []
     fleet.apply(reply(status("agent-7", 1, 1.0), deleted=("agent-9",)), 1.0)
@@ -193,7 +224,6 @@ def test_a_page_receives_only_changes() -> None:
 
 
 def test_a_quarantined_agent_can_be_listed() -> None:
-    fleet = Fleet()
-    fleet.begin(reply(admin_pb2.AgentStatus(agent="broken", condition=QUARANTINED, condition_reason="damaged")), 0.0)
+    fleet = fleet_of(admin_pb2.AgentStatus(agent="broken", condition=QUARANTINED, condition_reason="damaged"))
     agent = fleet.agents["broken"]
     assert (agent.condition, agent.worst()[1].level, agent.spark(0)) == ("quarantined", Level.UNKNOWN, [])

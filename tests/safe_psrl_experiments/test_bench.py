@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.service_fixtures import Command
 
-from safe_psrl_cli.main import main
 from safe_psrl_experiments.bench import plan
 from safe_psrl_experiments.bench.figures import draw_growth
 from safe_psrl_experiments.bench.measure import interleaved, judged, judged_times
@@ -41,14 +41,12 @@ FIELDS = {"name", "value", "unit", "limit", "limit_name", "ratio", "bar", "ok", 
     ],
 )
 def test_a_bench_prints_a_table_and_writes_its_results(
-    bench: str, bars: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bench: str, bars: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, safe_psrl: Command
 ) -> None:
     monkeypatch.setattr(plan, "OVER_ALL", (10,))
     monkeypatch.setattr(plan, "LISTED", (100,))
     path = tmp_path / "new" / "bench.json"
-    monkeypatch.setattr("sys.argv", ["safe-psrl", "bench", bench, "--rounds", "1", "--json", str(path)])
-    with pytest.raises(SystemExit) as left:
-        main()
+    ended = safe_psrl("bench", bench, "--rounds", "1", "--json", str(path))
     results = json.loads(path.read_text(encoding="utf-8"))["results"]
     assert all(set(result) == FIELDS for result in results)
     assert {result["name"]: result["bar"] for result in results if result["bar"]} == bars
@@ -56,10 +54,9 @@ def test_a_bench_prints_a_table_and_writes_its_results(
         assert result["ratio"] == pytest.approx(result["value"] / result["limit"])
         assert result["unit"] == ("MB" if result["name"].startswith("memory") else "us")
         assert result["value"] > 0
-    assert left.value.code == (0 if all(result["ok"] for result in results) else 1)
-    shown = capsys.readouterr().out
-    assert "ratio" in shown
-    assert "met" in shown or "MISSED" in shown
+    assert ended.code == (0 if all(result["ok"] for result in results) else 1)
+    assert "ratio" in ended.out
+    assert "met" in ended.out or "MISSED" in ended.out
 
 
 def test_bench_plan_has_every_size(monkeypatch: pytest.MonkeyPatch) -> None:

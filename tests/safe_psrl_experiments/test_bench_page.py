@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-import pytest
+from tests.service_fixtures import Command
 
-from safe_psrl_cli.main import main
-from safe_psrl_experiments.bench.measure import as_json, fill_page, judged, judged_times
+from safe_psrl_experiments.bench.measure import as_json, judged, judged_times
+from safe_psrl_experiments.bench.page import fill_page
 
 PAGE = "# Speed\n\n<!-- bench serve begin -->\nold\n<!-- bench serve end -->\n\nafter\n"
 
@@ -27,15 +27,11 @@ def test_a_table_takes_the_place_of_the_one_before() -> None:
     assert fill_page(page, "serve", document) == page
 
 
-def test_a_page_without_a_place_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_without_a_place_is_left_alone(safe_psrl: Command, tmp_path: Path) -> None:
     page, results = tmp_path / "page.md", tmp_path / "plan.json"
     page.write_text(PAGE, encoding="utf-8")
     results.write_text(json.dumps(as_json([])), encoding="utf-8")
-    monkeypatch.setattr("sys.argv", ["safe-psrl", "bench", "page", str(page), str(results)])
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 2
-    assert "has no lines <!-- bench plan begin -->" in capsys.readouterr().err.replace("\n", " ")
+    ended = safe_psrl("bench", "page", str(page), str(results))
+    assert ended.code == 2
+    assert "has no lines <!-- bench plan begin -->" in ended.err.replace("\n", " ")
     assert page.read_text(encoding="utf-8") == PAGE

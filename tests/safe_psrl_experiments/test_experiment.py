@@ -6,16 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.safe_psrl.cases import spec_of
 
-from safe_psrl import SpecError
+from safe_psrl import Constraint, SpecError
+from safe_psrl.problem.documents import spec_to_document
 from safe_psrl_experiments.experiment import Experiment, Outcome, run_experiment
-from safe_psrl_experiments.results import RunRecord, recorded_episodes, summary_of, write_file
+from safe_psrl_experiments.results import RunRecord, columns, recorded_episodes, summary_of, write_file
 from safe_psrl_experiments.runs import run_job
 from safe_psrl_testbed import scenario_named
 
 HEADER = (
     "algorithm,seed,episode,objective_regret,constraint_regret,constraint_regret_max,violating_episodes,dual_variable,pessimism"
 )
+
+SUMMED = ("objective_regret", "constraint_regret", "constraint_regret_max", "violating_episodes")
 
 
 def run(experiment: Experiment, directory: Path, jobs: int = 1) -> Outcome:
@@ -30,29 +34,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     return directory, run(Experiment("factored-toy", ["safe-psrl"], 1_000, 3), directory)
 
 
-@pytest.fixture(scope="module")
-def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
-    """Two constraints, drawn in two processes."""
-    directory = tmp_path_factory.mktemp("several")
-    return directory, run(Experiment("random:constraints=2", ["safe-psrl"], 300, 2), directory, jobs=2)
-
-
 def rows_of(directory: Path) -> list[dict[str, str]]:
     with (directory / "results.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
-def test_results_have_exactly_these_columns(finished: tuple[Path, Outcome]) -> None:
-    assert (finished[0] / "results.csv").read_text(encoding="utf-8").splitlines()[0] == HEADER
-
-
-def test_results_have_log_spaced_rows_for_each_seed(finished: tuple[Path, Outcome]) -> None:
+def test_results_have_these_columns_and_log_spaced_rows_for_each_seed(finished: tuple[Path, Outcome]) -> None:
     rows = rows_of(finished[0])
-    for seed in ("1", "2", "3"):
-        mine = [row for row in rows if row["seed"] == seed]
-        assert [int(row["episode"]) for row in mine] == recorded_episodes(1_000)
-    assert {row["algorithm"] for row in rows} == {"safe-psrl"}
-    assert {row["seed"] for row in rows} == {"1", "2", "3"}
+    assert ",".join(rows[0]) == HEADER
+    expected = [("safe-psrl", str(seed), str(k)) for seed in (1, 2, 3) for k in recorded_episodes(1_000)]
+    assert [(row["algorithm"], row["seed"], row["episode"]) for row in rows] == expected
 
 
 def test_the_summary_is_the_end_of_the_results(finished: tuple[Path, Outcome]) -> None:
@@ -60,7 +51,7 @@ def test_the_summary_is_the_end_of_the_results(finished: tuple[Path, Outcome]) -
     summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
     assert summary == outcome.summary
     ends = [row for row in rows_of(directory) if row["episode"] == "1000"]
-    for column in ("objective_regret", "constraint_regret", "constraint_regret_max", "violating_episodes"):
+    for column in SUMMED:
         spread = summary["algorithms"]["safe-psrl"][column]
         assert spread["per_seed"] == [float(row[column]) for row in ends]
         assert spread["mean"] == pytest.approx(sum(spread["per_seed"]) / 3)
@@ -73,23 +64,15 @@ def test_the_summarys_schema(finished: tuple[Path, Outcome]) -> None:
     assert (summary["episodes"], summary["requested_episodes"], summary["interrupted"]) == (1_000, 1_000, False)
     assert summary["seeds"] == 3
     assert summary["optimum"] == {"reward": pytest.approx(2.0), "cost": pytest.approx(3.0)}
-    assert set(summary["algorithms"]["safe-psrl"]) == {
-        "objective_regret",
-        "constraint_regret",
-        "constraint_regret_max",
-        "violating_episodes",
-        "microseconds_per_episode",
-    }
+    assert set(summary["algorithms"]["safe-psrl"]) == {*SUMMED, "microseconds_per_episode"}
     assert summary["algorithms"]["safe-psrl"]["microseconds_per_episode"] > 0
 
 
-def test_several_constraints_have_a_column_each(several: tuple[Path, Outcome]) -> None:
-    directory, outcome = several
-    assert list(rows_of(directory)[0]) == [
-        "algorithm",
-        "seed",
-        "episode",
-        "objective_regret",
+def test_several_constraints_have_a_column_each(tmp_path: Path) -> None:
+    """Two constraints, drawn in two processes."""
+    outcome = run(Experiment("random:constraints=2", ["safe-psrl"], 300, 2), tmp_path, jobs=2)
+    assert list(rows_of(tmp_path)[0]) == [
+        *("algorithm", "seed", "episode", "objective_regret"),
         *(f"{column}.cost-{i}" for column in ("constraint_regret", "constraint_regret_max") for i in (1, 2)),
         "violating_episodes",
         *(f"{column}.cost-{i}" for column in ("dual_variable", "pessimism") for i in (1, 2)),
@@ -111,18 +94,8 @@ def test_an_experiment_that_was_stopped_is_compared_where_all_runs_were() -> Non
     spec = scenario_named("factored-toy").spec
 
     def record(seed: int, episodes: list[int], finished: bool) -> RunRecord:
-        rows: list[dict[str, float]] = [
-            {
-                "episode": k,
-                "objective_regret": float(k * seed),
-                "constraint_regret": -float(k),
-                "constraint_regret_max": 0.0,
-                "violating_episodes": 0,
-                "dual_variable": 0.0,
-                "pessimism": 0.0,
-            }
-            for k in episodes
-        ]
+        zeros = dict.fromkeys(columns(spec), 0.0)
+        rows = [zeros | {"episode": k, "objective_regret": float(k * seed), "constraint_regret": -float(k)} for k in episodes]
         return RunRecord("safe-psrl", seed, rows, 1.0, 2.0, [3.0], finished)
 
     summary = summary_of(spec, "factored-toy", 100, [record(1, [1, 10, 100], True), record(2, [1, 10, 57], False)])
@@ -134,14 +107,8 @@ def test_an_experiment_that_was_stopped_is_compared_where_all_runs_were() -> Non
 def test_a_kernel_is_drawn_from_the_prior_for_each_seed(tmp_path: Path) -> None:
     """The optimum that is reported is then the mean over the seeds' worlds."""
     path = tmp_path / "drawn.json"
-    document = {
-        "num_states": 3,
-        "num_actions": 2,
-        "horizon": 4,
-        "reward": [[0, 0.2], [0, 0.6], [0, 1]],
-        "constraints": [{"name": "moves", "cost": [[0, 1]] * 3, "cost_budget": 2, "satisfiable_cost": 0.5}],
-    }
-    path.write_text(json.dumps(document), encoding="utf-8")
+    spec = spec_of(4, [[0, 0.2], [0, 0.6], [0, 1]], Constraint("moves", [[0, 1]] * 3, 2, 0.5))
+    path.write_text(json.dumps(spec_to_document(spec)), encoding="utf-8")
     jobs = Experiment(str(path), ["safe-psrl"], 50, 3).jobs()
     first, again = ([run_job(job, lambda _: None, lambda: False) for job in jobs] for _ in range(2))
     assert len({record.optimum_reward for record in first}) == 3
@@ -181,6 +148,7 @@ def test_a_seed_whose_kernel_cannot_be_drawn_is_refused_before_anything_runs(mon
         ({"parameters": {"safe-psrl": {"pessimism_coefficient": -1}}}, "must not be negative"),
         ({"parameters": {"safe-psrl": {"cap_pessimism": 3}}}, "must be true or false"),
         ({"parameters": {"safe-psrl": {"max_kernel_draws": 0}}}, "max_kernel_draws = 0"),
+        ({"parameters": {"safe-psrl": {"pessimism_coeficient": 1}}}, r"did you mean pessimism_coefficient\?"),
     ],
 )
 def test_what_cannot_be_run_is_refused(changes: dict[str, Any], message: str) -> None:

@@ -76,10 +76,8 @@ def test_no_text_is_clipped_or_covers_another(figure: Figure) -> None:
     texts = [bottom, *(t for axis in figure.axes for t in (axis.title, axis.xaxis.label, axis.yaxis.label))]
     boxes = [text.get_window_extent() for text in texts]
     for box in boxes:
-        assert box.x0 >= 0
-        assert box.y0 >= 0
-        assert box.x1 <= figure.bbox.x1
-        assert box.y1 <= figure.bbox.y1
+        assert 0 <= box.x0 <= box.x1 <= figure.bbox.x1
+        assert 0 <= box.y0 <= box.y1 <= figure.bbox.y1
     assert all(not boxes[0].overlaps(box) for box in boxes[1:])
 
 

@@ -99,14 +99,9 @@ def test_ctrl_c_leaves_complete_files_of_what_was_done(terminal: Terminal, tmp_p
     assert terminal.wait_for_end() == 130, terminal.seen
     assert "Traceback" not in terminal.seen
     assert terminal.seen.rstrip().endswith("safe-psrl: stopped")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "average_regret.png",
-        "checkpoints",
-        "comparison.md",
-        "cumulative_regret.png",
-        "results.csv",
-        "summary.json",
-    ]
+    files = {path.name for path in tmp_path.iterdir()} - {"checkpoints"}
+    assert files == {"average_regret.png", "comparison.md", "cumulative_regret.png", "results.csv", "summary.json"}
+    assert (tmp_path / "checkpoints").is_dir()
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     assert summary["interrupted"]
     assert summary["requested_episodes"] == EPISODES

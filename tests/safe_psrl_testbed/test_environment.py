@@ -1,10 +1,13 @@
 """The environment protocol, on environments whose kernel is known."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
-from safe_psrl import CmdpSpec, Constraint, SafePsrl, SimulatedRun, SpecError, Transition, act
-from safe_psrl_testbed import Environment, Outcome, TabularEnvironment, random_cmdp, scenario_named
+from safe_psrl import CmdpSpec, Constraint, SpecError
+from safe_psrl_testbed import Environment, Outcome, TabularEnvironment, scenario_named
+from tests.safe_psrl.cases import spec_of
 
 
 def play(environment: Environment, seed: int | None, action: int = 0) -> list[int]:
@@ -15,9 +18,7 @@ def play(environment: Environment, seed: int | None, action: int = 0) -> list[in
 
 def two_states(horizon: int, reward: float = 0.5, cost: float = 0.25, **options: object) -> CmdpSpec:
     constraint = Constraint("cost", np.full((2, 1), cost), cost_budget=1.0, satisfiable_cost=0.5)
-    return CmdpSpec(
-        num_states=2, num_actions=1, horizon=horizon, reward=np.full((2, 1), reward), constraints=[constraint], **options
-    )
+    return spec_of(horizon, np.full((2, 1), reward), constraint, **options)
 
 
 def test_an_episode_lasts_exactly_the_horizon() -> None:
@@ -26,29 +27,20 @@ def test_an_episode_lasts_exactly_the_horizon() -> None:
     assert [environment.step(0).done for _ in range(10)] == [False] * 9 + [True]
 
 
-def test_the_same_seed_gives_the_same_episodes() -> None:
-    first, second = (scenario_named("streaming-buffer").environment() for _ in range(2))
-    assert [play(first, 7), play(first, None)] == [play(second, 7), play(second, None)]
-
-
-def test_a_seed_restarts_its_episodes() -> None:
-    environment = scenario_named("streaming-buffer").environment()
+def test_a_seed_gives_and_restarts_its_episodes() -> None:
+    environment, other = (scenario_named("streaming-buffer").environment() for _ in range(2))
     expected = [play(environment, 7), play(environment, None)]
+    assert [play(other, 7), play(other, None)] == expected
     play(environment, 3)
     environment.reset(7)
     environment.step(1)  # an episode that is left in the middle
     assert [play(environment, 7), play(environment, None)] == expected
 
 
-def test_reset_without_a_seed_goes_on_to_the_next_episode() -> None:
+@pytest.mark.parametrize("seeds", [(7, None, None, None, None), range(5)], ids=["next episodes", "other seeds"])
+def test_episodes_differ(seeds: Sequence[int | None]) -> None:
     environment = scenario_named("streaming-buffer").environment()
-    episodes = [play(environment, 7), *(play(environment, None) for _ in range(4))]
-    assert len({tuple(states) for states in episodes}) > 1
-
-
-def test_seeds_differ() -> None:
-    environment = scenario_named("streaming-buffer").environment()
-    assert len({tuple(play(environment, seed)) for seed in range(5)}) > 1
+    assert len({tuple(play(environment, seed)) for seed in seeds}) > 1
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True])
@@ -57,16 +49,13 @@ def test_an_invalid_seed_is_refused(seed: object) -> None:
         scenario_named("factored-toy").environment().reset(seed)
 
 
-def test_a_step_after_the_end_is_refused() -> None:
+def test_a_step_outside_an_episode_is_refused() -> None:
     environment = scenario_named("factored-toy").environment()
+    with pytest.raises(SpecError, match="reset the environment first"):
+        environment.step(0)
     play(environment, 1)
     with pytest.raises(SpecError, match=r"^action = 0: comes after the episode's end; reset the environment first$"):
         environment.step(0)
-
-
-def test_a_step_before_the_first_reset_is_refused() -> None:
-    with pytest.raises(SpecError, match="reset the environment first"):
-        scenario_named("factored-toy").environment().step(0)
 
 
 def test_an_unavailable_action_is_refused_and_changes_nothing() -> None:
@@ -117,13 +106,7 @@ def test_kernels_may_differ_by_step() -> None:
 
 
 def test_signals_may_differ_by_step() -> None:
-    spec = CmdpSpec(
-        num_states=1,
-        num_actions=1,
-        horizon=2,
-        reward=[[[0.25]], [[0.75]]],
-        constraints=[Constraint("cost", [[0.0]], cost_budget=1.0, satisfiable_cost=0.0)],
-    )
+    spec = spec_of(2, [[[0.25]], [[0.75]]], Constraint("cost", [[0.0]], cost_budget=1.0, satisfiable_cost=0.0))
     environment = TabularEnvironment(spec, [[[1.0]]])
     environment.reset(1)
     assert [environment.step(0).reward for _ in range(2)] == [0.25, 0.75]
@@ -138,23 +121,3 @@ def test_the_first_state_follows_the_initial_distribution() -> None:
 def test_an_invalid_kernel_is_refused() -> None:
     with pytest.raises(SpecError, match=r"^sum of transitions\[1\]\[0\] = 0\.9: must be 1$"):
         TabularEnvironment(two_states(horizon=3), [[[0.5, 0.5]], [[0.5, 0.4]]])
-
-
-def test_a_learner_sees_the_same_episodes_as_a_compiled_run() -> None:
-    """Same seed, same counts and dual variables: experiments and environments are one world."""
-    spec, p = random_cmdp(4, 3, 5, seed=2)
-    learner = SafePsrl(spec, seed=11)
-    environment = TabularEnvironment(spec, p)
-    agent = learner.initial_state()
-    for k in range(30):
-        agent, plan = learner.start_episode(agent)
-        state = environment.reset(23 if k == 0 else None)
-        for step in range(spec.horizon):
-            action = act(plan, step, state)
-            outcome = environment.step(action)
-            agent = learner.observe(agent, Transition(step, state, action, outcome.next_state, outcome.reward, outcome.costs))
-            state = outcome.next_state
-    run = SimulatedRun(learner, p, environment_seed=23)
-    run.advance(30)
-    agent, _ = learner.start_episode(agent)
-    np.testing.assert_array_equal(agent.transition_counts, run.state.transition_counts)

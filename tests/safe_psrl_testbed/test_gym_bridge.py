@@ -1,5 +1,6 @@
 """Gymnasium environments as agents play them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -62,14 +63,19 @@ class Script:
         self.shown.append(("abandoned",))
 
 
+def bridge_of(env: gymnasium.Env[Any, Any] | None = None, costs: Sequence[GymCost] = (COST,), **options: Any) -> GymBridge:
+    """A walk for at most nine steps, unless `options` say otherwise."""
+    return GymBridge(env or Walk(), costs, **{"horizon": 9, **options})
+
+
 def test_a_termination_leads_to_the_terminal_state() -> None:
     agent = Script(1)
-    assert play(GymBridge(Walk(end=2, first=7), [COST], horizon=9), agent, 1) == [EpisodeResult(2.0, (1.0,), 2)]
+    assert play(bridge_of(Walk(end=2, first=7)), agent, 1) == [EpisodeResult(2.0, (1.0,), 2)]
     assert agent.shown == [(0,), (0, 1, 1, 1.0, (0.5,), False), (1, 1, 4, 1.0, (0.5,), True), ("finished",)]
 
 
 def test_an_episode_may_end_with_its_first_step() -> None:
-    bridge = GymBridge(Walk(end=1), [COST], horizon=9)
+    bridge = bridge_of(Walk(end=1))
     agent = LocalAgent(bridge.spec, seed=1)
     assert [result.steps for result in play(bridge, agent, 5)] != [9] * 5
     assert agent.state.transition_counts[0, 0, 1, 4] > 0
@@ -78,14 +84,14 @@ def test_an_episode_may_end_with_its_first_step() -> None:
 
 def test_the_horizon_ends_an_episode_where_it_is() -> None:
     agent = Script(0)
-    play(GymBridge(Walk(), [COST], horizon=3), agent, 1)
+    play(bridge_of(horizon=3), agent, 1)
     assert agent.shown[-2:] == [(0, 0, 0, 0.0, (0.5,), True), ("finished",)]
     assert len(agent.shown) == 5
 
 
 def test_a_truncation_does_not_lead_to_the_terminal_state() -> None:
     agent = Script(1)
-    play(GymBridge(Walk(truncate=2), [COST], horizon=9), agent, 1)
+    play(bridge_of(Walk(truncate=2)), agent, 1)
     assert agent.shown[-2:] == [(1, 1, 2, 1.0, (0.5,), True), ("finished",)]
 
 
@@ -98,7 +104,7 @@ def test_the_horizon_is_the_environments_limit_unless_given() -> None:
 
 
 def test_the_specification_knows_only_the_terminal_state() -> None:
-    spec = GymBridge(Walk(), [COST], horizon=9, reward_guess=0.75).spec
+    spec = bridge_of(reward_guess=0.75).spec
     assert (spec.num_states, spec.num_actions, spec.constraint_names) == (5, 2, ("wear",))
     assert spec.learned_signals.all()
     assert (spec.signals[0, 0, :4] == 0.75).all()
@@ -138,12 +144,12 @@ def test_known_values_are_in_the_specification() -> None:
 )
 def test_a_table_of_another_shape_is_refused_by_its_name(field: str, knowledge: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match=rf"^shape of {field} = "):
-        _ = GymBridge(Walk(), [COST], horizon=9, **knowledge).spec
+        _ = bridge_of(**knowledge).spec
 
 
 def test_next_states_may_be_listed() -> None:
     listed = [[[s, -1, -1], [*sorted({min(s + 1, 3), 4}), -1]] for s in range(4)] + [[[4, -1, -1]] * 2]
-    bridge = GymBridge(Walk(), [COST], horizon=9, next_states=listed)
+    bridge = bridge_of(next_states=listed)
     agent = LocalAgent(bridge.spec, seed=1)
     play(bridge, agent, 10)
     assert bridge.spec.lists_next_states
@@ -156,7 +162,7 @@ def test_varying_first_states_are_estimated_by_resets() -> None:
             super().reset(seed=seed, options=options)
             return self.np_random.integers(2), {}
 
-    start = GymBridge(Anywhere(), [COST], horizon=9, seed=3).spec.initial_distribution
+    start = bridge_of(Anywhere(), seed=3).spec.initial_distribution
     assert start[:2] == pytest.approx([0.5, 0.5], abs=0.2)
     assert (start[2:4] > 0).all()  # else an agent would refuse to begin there
     assert start[4] == 0
@@ -180,32 +186,32 @@ def test_costs_come_from_a_key_a_function_or_a_wrapper() -> None:
 def test_a_missing_cost_is_refused_and_the_episode_abandoned() -> None:
     agent = Script(1)
     with pytest.raises(TransitionError, match=r"^transition info\['cost'\] = None: is missing, and is the cost 'wear'; give "):
-        play(GymBridge(Walk(cost=None), [COST], horizon=9), agent, 1)
+        play(bridge_of(Walk(cost=None)), agent, 1)
     assert agent.shown == [(0,), ("abandoned",)]
 
 
 @pytest.mark.parametrize("cost", [-0.5, 1.5, float("nan")])
 def test_a_cost_off_the_scale_is_refused(cost: float) -> None:
-    bridge = GymBridge(Walk(cost=cost), [COST], horizon=9)
+    bridge = bridge_of(Walk(cost=cost))
     bridge.reset()
     with pytest.raises(TransitionError, match=r"cost 'wear' = .*: must be a number from 0 to 1; scale it, and its budget"):
         bridge.step(0)
 
 
 def test_rewards_are_scaled_and_refused_off_the_scale() -> None:
-    bridge = GymBridge(Walk(), [COST], horizon=9, reward_range=(-1.0, 3.0))
+    bridge = bridge_of(reward_range=(-1.0, 3.0))
     bridge.reset()
     assert [bridge.step(0).reward, bridge.step(1).reward] == [0.25, 0.5]
-    narrow = GymBridge(Walk(), [COST], horizon=9, reward_range=(0.0, 0.5))
+    narrow = bridge_of(reward_range=(0.0, 0.5))
     narrow.reset()
     with pytest.raises(TransitionError, match=r"reward = 1: is outside reward_range, 0 to 0\.5$"):
         narrow.step(1)
     with pytest.raises(SpecError, match="reward_range"):
-        GymBridge(Walk(), [COST], horizon=9, reward_range=(1.0, 1.0))
+        bridge_of(reward_range=(1.0, 1.0))
 
 
 def test_a_termination_that_contradicts_the_bridge_raises() -> None:
-    bridge = GymBridge(Walk(end=1), [COST], horizon=9, terminates=False)
+    bridge = bridge_of(Walk(end=1), terminates=False)
     assert bridge.spec.num_states == 4
     bridge.reset()
     with pytest.raises(TransitionError, match="contradicts terminates=False"):

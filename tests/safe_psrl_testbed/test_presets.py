@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from safe_psrl import exact_optimum, preset
-from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.planning.evaluation import evaluate_policy
 from safe_psrl_testbed import scenario_named
 from safe_psrl_testbed.kernels import KERNELS, factored_toy, inventory, streaming_buffer
+from tests.safe_psrl.cases import planned
 
 FAST, SLOW = 0, 1
 
@@ -17,13 +17,6 @@ def value_of(name: str, policy: np.ndarray) -> np.ndarray:
     spec, p = preset(name), scenario_named(name).transitions_for(1)
     values = np.empty((2, spec.num_states))
     evaluate_policy(p, spec.next_states, spec.signals, policy.astype(np.int32), values)
-    return values @ spec.initial_distribution
-
-
-def best_unconstrained(name: str) -> np.ndarray:
-    spec, p = preset(name), scenario_named(name).transitions_for(1)
-    policy, values = np.empty((spec.horizon, spec.num_states), np.int32), np.empty((2, spec.num_states))
-    plan_policy(p, spec.next_states, spec.signals, np.array([1.0, 0.0]), spec.available_actions, policy, values)
     return values @ spec.initial_distribution
 
 
@@ -61,25 +54,18 @@ def test_the_streaming_buffer_is_clipped_at_both_ends() -> None:
 
 
 def test_the_streaming_buffers_exact_values() -> None:
-    spec, p = preset("streaming-buffer"), streaming_buffer()
-    assert 10 - exact_optimum(spec, p).reward == pytest.approx(6.746704, abs=5e-7)
-    assert 10 - exact_optimum(spec, p, [1.0]).reward == pytest.approx(8.983489, abs=5e-7)
-    assert 10 - value_of("streaming-buffer", np.full((10, 10), SLOW))[0] == pytest.approx(
-        9.761901, abs=5e-7
-    )  # in fractions too
-    assert 10 - best_unconstrained("streaming-buffer")[0] == pytest.approx(5.393138, abs=5e-7)
-
-
-def test_the_inventorys_exact_values() -> None:
-    spec, p = preset("inventory"), inventory()
-    assert (spec.num_states, spec.num_actions, spec.horizon) == (6, 6, 7)
-    assert (spec.cost_budgets[0], spec.satisfiable_costs[0]) == (3.5, 0.7)
-    assert exact_optimum(spec, p).reward == pytest.approx(6.665322, abs=5e-7)
-    assert exact_optimum(spec, p, [0.7]).reward == pytest.approx(1.555711, abs=5e-7)
+    """Without a linear program; tests of the optimum have the values at tau and c0."""
+    slow = np.full((10, 10), SLOW)
+    assert 10 - value_of("streaming-buffer", slow)[0] == pytest.approx(9.761901, abs=5e-7)
+    spec = preset("streaming-buffer")
+    _, values = planned(spec, streaming_buffer()[None], [1.0, 0.0])
+    assert 10 - values[0] @ spec.initial_distribution == pytest.approx(5.393138, abs=5e-7)
 
 
 def test_the_inventory_allows_orders_up_to_its_capacity() -> None:
     spec = preset("inventory")
+    assert (spec.num_states, spec.num_actions, spec.horizon) == (6, 6, 7)
+    assert (spec.cost_budgets[0], spec.satisfiable_costs[0]) == (3.5, 0.7)
     for stock in range(6):
         np.testing.assert_array_equal(np.flatnonzero(spec.available_actions[stock]), np.arange(6 - stock))
 

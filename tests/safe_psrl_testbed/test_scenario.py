@@ -17,16 +17,11 @@ def write(path: Path, document: dict[str, Any]) -> str:
     return str(path)
 
 
-def toy_document(**changes: Any) -> dict[str, Any]:
+def toy_document(cost: Any = ((0.0, 1.0), (0.0, 1.0)), **changes: Any) -> dict[str, Any]:
     """A document of two states, without a kernel; a change to None takes a field away."""
-    document = {
-        "num_states": 2,
-        "num_actions": 2,
-        "horizon": 3,
-        "reward": [[0.0, 1.0], [0.5, 1.0]],
-        "constraints": [{"name": "cost", "cost": [[0.0, 1.0], [0.0, 1.0]], "cost_budget": 1.0, "satisfiable_cost": 0.25}],
-        **changes,
-    }
+    constraint = {"name": "cost", "cost": cost, "cost_budget": 1.0, "satisfiable_cost": 0.25}
+    sizes = {"num_states": 2, "num_actions": 2, "horizon": 3}
+    document = {**sizes, "reward": [[0.0, 1.0], [0.5, 1.0]], "constraints": [constraint], **changes}
     return {field: value for field, value in document.items() if value is not None}
 
 
@@ -83,16 +78,14 @@ def test_a_file_without_a_kernel_draws_one_from_the_prior_for_each_seed(tmp_path
 
 def test_a_drawn_kernel_satisfies_assumption_1(tmp_path: Path) -> None:
     """State 1 costs whatever is done there, so a kernel that goes there often contradicts the assumption."""
-    costs = [{"name": "cost", "cost": [[0.0, 1.0], [1.0, 1.0]], "cost_budget": 1.0, "satisfiable_cost": 0.25}]
-    scenario = scenario_named(write(tmp_path / "trap.json", toy_document(constraints=costs)))
+    scenario = scenario_named(write(tmp_path / "trap.json", toy_document(cost=[[0.0, 1.0], [1.0, 1.0]])))
     for seed in range(1, 21):
         least = exact_optimum(scenario.spec, scenario.transitions_for(seed), [0.25])
         assert least.costs[0] <= 0.25 + 1e-9
 
 
 def test_a_prior_that_contradicts_assumption_1_is_reported(tmp_path: Path) -> None:
-    costs = [{"name": "cost", "cost": [[0.5, 1.0], [0.5, 1.0]], "cost_budget": 1.0, "satisfiable_cost": 0.25}]
-    scenario = scenario_named(write(tmp_path / "hopeless.json", toy_document(constraints=costs)))
+    scenario = scenario_named(write(tmp_path / "hopeless.json", toy_document(cost=[[0.5, 1.0], [0.5, 1.0]])))
     with pytest.raises(SpecError, match=r"^satisfiable_cost = 0\.25: was reached on none of 1000 kernels"):
         scenario.transitions_for(1)
 

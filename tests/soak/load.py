@@ -4,8 +4,8 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -123,12 +123,11 @@ class Load:
     def start(self) -> None:
         for player in self._players:
             player.create()
-            self._run(lambda player=player: self._play(player))  # type: ignore[misc]
+            self._run(partial(self._play, player))
         for mode in ("stream", "local"):
-            self._run(lambda mode=mode: self._play_library(mode))  # type: ignore[misc]
-        self._run(lambda: self._repeat(1.0, self._churn))
-        self._run(lambda: self._repeat(1.0, self._look))
-        self._run(lambda: self._repeat(20.0, self._back_up))
+            self._run(partial(self._play_library, mode))
+        for seconds, work in ((1.0, self._churn), (1.0, self._look), (20.0, self._back_up)):
+            self._run(partial(self._repeat, seconds, work))
 
     def stop(self) -> None:
         """Let each finish what it is at."""
@@ -159,9 +158,8 @@ class Load:
             self.episodes += 1
 
     def _play_library(self, mode: Any) -> None:
-        with Client(self._server.target, patience=PATIENCE) as client, ExitStack() as closing:
+        with Client(self._server.target, patience=PATIENCE) as client, RemoteAgent(client, mode, mode) as agent:
             patiently(lambda: client.create_agent(mode, "streaming-buffer", seed=self._seed))
-            agent = closing.enter_context(RemoteAgent(client, mode, mode))
             environment = streaming_buffer()
             ledger = LedgerAgent(TimedAgent(agent, self._latencies, self._pace(self._steps / 4)), environment.spec)
             episodes = 0
@@ -200,10 +198,8 @@ class Load:
         insist(server.admin.ListAgents, admin_pb2.ListAgentsRequest())
         insist(server.admin.GetPosterior, admin_pb2.GetPosteriorRequest(agent="unary"))
         insist(server.admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent="two-calls"))
-        with refused():
-            insist(server.control.GetAction, control_pb2.GetActionRequest(agent="nobody"))
-        with refused():
-            insist(server.control.Step, control_pb2.StepRequest(agent="unary"))
+        refused(server.control.GetAction, control_pb2.GetActionRequest(agent="nobody"))
+        refused(server.control.Step, control_pb2.StepRequest(agent="unary"))
         with Client(server.target, timeout=PATIENCE) as client:
             watched = client.watch_agents(timeout=PATIENCE)
             patiently(lambda: next(watched), known=StopIteration)
@@ -237,7 +233,7 @@ class Load:
         self._threads[-1].start()
 
 
-def patiently(work: Callable[[], T], known: type[Exception] | Sequence[type[Exception]] = ()) -> T | None:
+def patiently(work: Callable[[], T], known: type[Exception] | tuple[()] = ()) -> T | None:
     """The result, however often the server goes away. `known`: what a repetition of something done may be answered."""
     until, pause = time.monotonic() + PATIENCE, threading.Event()
     while True:
@@ -245,7 +241,7 @@ def patiently(work: Callable[[], T], known: type[Exception] | Sequence[type[Exce
             return work()
         except (UnavailableError, DeadlineExceededError):
             assert time.monotonic() < until, "the server does not come back"
-        except tuple([known] if isinstance(known, type) else known):
+        except known:
             return None
         pause.wait(0.05)
 
@@ -254,8 +250,7 @@ def forget(client: Client, name: str) -> None:
     patiently(lambda: client.delete_agent(name), known=NotFoundError)
 
 
-@contextmanager
-def refused() -> Iterator[None]:
+def refused(method: Callable[..., Any], request: Any) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        yield
+        insist(method, request)
     assert caught.value.code() in REFUSED, caught.value

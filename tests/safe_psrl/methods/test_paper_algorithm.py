@@ -1,11 +1,11 @@
 """The paper's algorithm 1 (section 5), one test per line, in the order of the lines."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.safe_psrl.cases import TWO_CONSTRAINTS, deterministic_policies, forward_totals, random_case
 
 from safe_psrl import PESSIMISM_PRESETS, SafePsrl, SafePsrlOptions, Transition, preset, settle
 from safe_psrl.posterior.draws import draw_kernel
@@ -22,9 +22,9 @@ def sampled(learner: SafePsrl, episode: int, counts: np.ndarray) -> np.ndarray:
     return p
 
 
-def test_initialization_sets_every_dual_variable_to_zero(two_constraints: object) -> None:
+def test_initialization_sets_every_dual_variable_to_zero() -> None:
     """Line "Initialization": lambda_1 = 0, for each of several constraints."""
-    for spec in (preset("streaming-buffer"), two_constraints):
+    for spec in (preset("streaming-buffer"), TWO_CONSTRAINTS):
         state = SafePsrl(spec).initial_state()
         assert state.episode == 0
         assert state.dual_variables.tolist() == [0.0] * spec.num_constraints
@@ -53,10 +53,10 @@ def test_presets_of_the_coefficient() -> None:
 
 
 @pytest.mark.parametrize("episode", EPISODES)
-def test_ceiling_on_pessimism(two_constraints: object, episode: int) -> None:
+def test_ceiling_on_pessimism(episode: int) -> None:
     """The option beyond the paper: epsilon_k is kept at (tau - c0) / 2, each constraint's own, and is free below it."""
-    learner = SafePsrl(two_constraints, SafePsrlOptions("literal", cap_pessimism=True))
-    free = SafePsrl(two_constraints, SafePsrlOptions("literal"))
+    learner = SafePsrl(TWO_CONSTRAINTS, SafePsrlOptions("literal", cap_pessimism=True))
+    free = SafePsrl(TWO_CONSTRAINTS, SafePsrlOptions("literal"))
     _, capped_plan = learner.start_episode(replace(learner.initial_state(), episode=episode - 1))
     _, free_plan = free.start_episode(replace(free.initial_state(), episode=episode - 1))
     assert capped_plan.pessimism == pytest.approx(np.minimum(free_plan.pessimism, [2.0, 3.5]), abs=0)
@@ -64,9 +64,9 @@ def test_ceiling_on_pessimism(two_constraints: object, episode: int) -> None:
 
 
 @pytest.mark.parametrize("episode", EPISODES)
-def test_dual_scale_of_episode_k(two_constraints: object, episode: int) -> None:
+def test_dual_scale_of_episode_k(episode: int) -> None:
     """Line 2: eta_k = (tau - c0) H sqrt(k), for each constraint with its own budget; the price of cost is lambda_k / eta_k."""
-    learner = SafePsrl(two_constraints)
+    learner = SafePsrl(TWO_CONSTRAINTS)
     state = replace(learner.initial_state(), episode=episode - 1, dual_variables=np.array([3.0, 5.0]))
     _, plan = learner.start_episode(state)
     assert plan.dual_scale == pytest.approx([4 * 10 * math.sqrt(episode), 7 * 10 * math.sqrt(episode)], rel=1e-14)
@@ -109,32 +109,30 @@ def test_sample_has_the_moments_of_the_dirichlet_posterior() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("num_constraints", [1, 2])
-def test_policy_update_maximises_the_lagrangian(
-    make_case: Callable, all_policies: Callable, totals_of: Callable, seed: int, num_constraints: int
-) -> None:
+def test_policy_update_maximises_the_lagrangian(seed: int, num_constraints: int) -> None:
     """Policy update: no policy has a greater Lagrangian V(r, p_k) + sum (lambda_k / eta_k) (tau - epsilon_k - V(c, p_k))."""
-    spec = make_case(seed, (2, 3, 2), num_constraints=num_constraints, masked=True).spec
+    spec = random_case(seed, (2, 3, 2), num_constraints=num_constraints, masked=True).spec
     learner = SafePsrl(spec, SafePsrlOptions(max_kernel_draws=1), seed=seed)
     state = replace(learner.initial_state(), episode=2, dual_variables=np.array([1.5, 0.7])[:num_constraints])
     _, plan = learner.start_episode(state)
     p_3 = sampled(learner, 3, state.transition_counts)
 
     def lagrangian(policy: np.ndarray) -> float:
-        reward, *costs = totals_of(spec, p_3, policy)
+        reward, *costs = forward_totals(spec, p_3, policy)
         return reward + plan.cost_prices @ (spec.cost_budgets - plan.pessimism - np.array(costs))
 
-    best = max(lagrangian(policy) for policy in all_policies(spec))
+    best = max(lagrangian(policy) for policy in deterministic_policies(spec))
     assert plan.cost_prices.min() > 0
     assert lagrangian(plan.policy) == pytest.approx(best, abs=1e-12)
 
 
 @pytest.mark.parametrize("start", [0.0, 0.4, 300.0])
-def test_dual_update(two_constraints: object, start: float) -> None:
+def test_dual_update(start: float) -> None:
     """Dual update: lambda_{k+1} = max(0, lambda_k + V(c, p_k) + epsilon_k - tau), each constraint for itself."""
-    learner = SafePsrl(two_constraints, SafePsrlOptions(pessimism_coefficient=0.001))
+    learner = SafePsrl(TWO_CONSTRAINTS, SafePsrlOptions(pessimism_coefficient=0.001))
     given = np.array([start, 2 * start])
     state, plan = learner.start_episode(replace(learner.initial_state(), dual_variables=given))
-    moved = given + plan.predicted_costs + plan.pessimism - two_constraints.cost_budgets
+    moved = given + plan.predicted_costs + plan.pessimism - TWO_CONSTRAINTS.cost_budgets
     assert plan.dual_variables.tolist() == given.tolist()
     assert plan.next_dual_variables == pytest.approx(np.maximum(0, moved), abs=1e-12)
     assert state.dual_variables.tolist() == plan.next_dual_variables.tolist()

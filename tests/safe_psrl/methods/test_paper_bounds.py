@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.safe_psrl.cases import TWO_CONSTRAINTS, spec_of
 
 from safe_psrl import CmdpSpec, Constraint, constraint_regret_bound, dual_variable_bound, feasibility_episode, preset, psrl_term
 from safe_psrl.methods.bounds import EXACT_TERMS, pessimism_sum
@@ -17,10 +18,8 @@ SIZES = st.tuples(st.integers(1, 30), st.integers(1, 8), st.integers(1, 20))
 def problem(sizes: tuple[int, int, int], budget_share: float, satisfiable_share: float) -> CmdpSpec:
     """Sizes S, A, H; tau and c0 as shares of H and of tau."""
     num_states, num_actions, horizon = sizes
-    table = [[0.5] * num_actions] * num_states
-    tau = budget_share * horizon
-    constraints = [Constraint("cost", table, tau, satisfiable_share * tau)]
-    return CmdpSpec(num_states=num_states, num_actions=num_actions, horizon=horizon, reward=table, constraints=constraints)
+    table, tau = [[0.5] * num_actions] * num_states, budget_share * horizon
+    return spec_of(horizon, table, Constraint("cost", table, tau, satisfiable_share * tau))
 
 
 def epsilon(k: float, spec: CmdpSpec, k_epsilon: float) -> float:
@@ -39,10 +38,10 @@ def test_feasibility_episode(sizes: tuple[int, int, int], budget: float, satisfi
     assert feasibility_episode(problem(sizes, budget, satisfiable)) == pytest.approx(expected, rel=1e-9)
 
 
-def test_feasibility_episode_of_the_streaming_buffer_and_of_each_constraint(two_constraints: CmdpSpec) -> None:
+def test_feasibility_episode_of_the_streaming_buffer_and_of_each_constraint() -> None:
     """80 * 10^3 * 10^2 * 2 / 4^2 = 10^6 episodes; a second constraint has its own."""
     assert feasibility_episode(preset("streaming-buffer")) == 1_000_000
-    assert feasibility_episode(two_constraints, 1) == pytest.approx(16_000_000 / 49)
+    assert feasibility_episode(TWO_CONSTRAINTS, 1) == pytest.approx(16_000_000 / 49)
 
 
 @given(SIZES, st.floats(0.1, 1), st.floats(0, 0.9))

@@ -1,10 +1,10 @@
 """Assumption 1 (paper, section 4): sampled kernels on which no policy reaches c0 are drawn again, within bounds."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.safe_psrl.cases import first_plan, random_case, spec_of
 
 from safe_psrl import CmdpSpec, Constraint, InfeasibleError, SafePsrl, SafePsrlOptions, exact_optimum, preset
 from safe_psrl.methods.episode import assumption_is_certain
@@ -14,15 +14,8 @@ from safe_psrl.posterior.streams import POSTERIOR, stream_of
 
 def risky(c0: float, *, learned: bool = False, support: list | None = None) -> CmdpSpec:
     """Two states, one action, three steps: being in state 1 costs 1, and only the kernel decides how often that is."""
-    return CmdpSpec(
-        num_states=2,
-        num_actions=1,
-        horizon=3,
-        reward=[[1.0], [0.0]],
-        constraints=[Constraint("cost", [[0.0], [1.0]], 2.5, c0, learned=learned)],
-        dirichlet_prior=1.0,
-        support=support,
-    )
+    cost = Constraint("cost", [[0.0], [1.0]], 2.5, c0, learned=learned)
+    return spec_of(3, [[1.0], [0.0]], cost, dirichlet_prior=1.0, support=support)
 
 
 def kernels(spec: CmdpSpec, seed: int, draws: int) -> list[np.ndarray]:
@@ -48,8 +41,7 @@ def test_draws_until_a_kernel_satisfies_the_assumption() -> None:
     spec = risky(0.2)
     counted = []
     for seed in range(30):
-        learner = SafePsrl(spec, seed=seed)
-        _, plan = learner.start_episode(learner.initial_state())
+        plan = first_plan(spec, seed=seed)
         drawn = kernels(spec, seed, plan.kernel_draws)
         assert plan.kernel_satisfiable
         assert [satisfiable(spec, p) for p in drawn] == [False] * (len(drawn) - 1) + [True]
@@ -75,25 +67,17 @@ def test_tries_are_bounded_and_failure_is_reported(limit: int) -> None:
 
 def test_a_limit_of_one_takes_every_draw() -> None:
     """Nothing is checked, so nothing can be found wrong."""
-    learner = SafePsrl(risky(0.0), SafePsrlOptions(max_kernel_draws=1))
-    _, plan = learner.start_episode(learner.initial_state())
+    plan = first_plan(risky(0.0), SafePsrlOptions(max_kernel_draws=1))
     assert (plan.kernel_draws, plan.kernel_satisfiable) == (1, True)
 
 
 def test_each_constraint_must_be_satisfiable() -> None:
     """Several constraints: a kernel is refused if any one of them cannot reach its c0."""
-    spec = CmdpSpec(
-        num_states=2,
-        num_actions=1,
-        horizon=3,
-        reward=[[1.0], [0.0]],
-        constraints=[Constraint("free", [[0.0], [0.0]], 1.0, 0.0), Constraint("risky", [[0.0], [1.0]], 2.5, 0.2)],
-        dirichlet_prior=1.0,
-    )
+    constraints = Constraint("free", [[0.0], [0.0]], 1.0, 0.0), Constraint("risky", [[0.0], [1.0]], 2.5, 0.2)
+    spec = spec_of(3, [[1.0], [0.0]], *constraints, dirichlet_prior=1.0)
     draws = []
     for seed in range(20):
-        learner = SafePsrl(spec, seed=seed)
-        _, plan = learner.start_episode(learner.initial_state())
+        plan = first_plan(spec, seed=seed)
         assert plan.predicted_costs[1] <= 0.2 + 1e-9
         draws.append(plan.kernel_draws)
     assert max(draws) > 1
@@ -127,11 +111,11 @@ def test_certainty_is_the_worst_case_over_the_support(spec: CmdpSpec, certain: b
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_certainty_is_never_wrong(make_case: Callable, seed: int) -> None:
+def test_certainty_is_never_wrong(seed: int) -> None:
     """Where it is claimed, kernels drawn from the prior do reach c0."""
-    base = make_case(seed, (3, 3, 3), masked=True, binary_costs=True).spec
+    base = random_case(seed, (3, 3, 3), masked=True, binary_costs=True).spec
     limits = Constraint("cost", base.signals[1, 0], 3.0, 1.0)
     masks = {"available_actions": base.available_actions, "support": base.support[0]}
-    spec = CmdpSpec(num_states=3, num_actions=3, horizon=3, reward=base.signals[0, 0], constraints=[limits], **masks)
+    spec = spec_of(3, base.signals[0, 0], limits, **masks)
     drawn = [satisfiable(spec, p) for p in kernels(spec, seed, 30)]
     assert all(drawn) or not assumption_is_certain(spec)

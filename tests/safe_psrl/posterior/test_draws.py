@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import special, stats
+from tests.safe_psrl.cases import spec_of
 
-from safe_psrl import CmdpSpec, Constraint
+from safe_psrl import Constraint
 from safe_psrl.posterior.draws import draw_kernel, gamma_draw, log_gamma_draw
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
 
@@ -109,7 +110,5 @@ def test_huge_counts_give_the_frequencies() -> None:
 @pytest.mark.parametrize("prior", [0.0, -1.0, 5e-324, 1e-308, 1e300])
 def test_weights_that_no_row_can_be_drawn_from_are_refused(prior: float) -> None:
     """Below 1e-300 logarithms overflow; above 2^53 an observation would be lost to rounding, and sums overflow."""
-    zero = [[0], [0]]
-    limits = Constraint("c", zero, 1, 0)
     with pytest.raises(ValueError, match="dirichlet_prior"):
-        CmdpSpec(num_states=2, num_actions=1, horizon=1, reward=zero, constraints=[limits], dirichlet_prior=prior)
+        spec_of(1, [[0], [0]], Constraint("c", [[0], [0]], 1, 0), dirichlet_prior=prior)

@@ -1,9 +1,8 @@
 """The posterior's uncertainty about a policy's cost, against drawing kernels from the posterior and looking."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
+from tests.safe_psrl.cases import random_case
 
 from safe_psrl import CmdpSpec
 from safe_psrl.planning.evaluation import evaluate_randomised, occupancy
@@ -49,10 +48,10 @@ def sampled_costs(spec: CmdpSpec, counts: np.ndarray, policy: np.ndarray, draws:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_sigma_is_the_spread_of_the_cost_over_the_posterior(make_case: Callable, variant: dict) -> None:
+def test_sigma_is_the_spread_of_the_cost_over_the_posterior(variant: dict) -> None:
     """At large counts, to 10 %: the delta method is exact in that limit, and 4,000 draws know a deviation to 1 %."""
     for seed in range(4):
-        spec, p = make_case(seed, (4, 3, 5), **variant)
+        spec, p = random_case(seed, (4, 3, 5), **variant)
         policy, counts = random_policy(spec, seed), random_counts(spec, p, 400, seed)
         costs = sampled_costs(spec, counts, policy, 4_000)
         assert sigma_of(spec, counts, policy) == pytest.approx(costs.std(), rel=0.1), seed
@@ -73,9 +72,9 @@ def test_sigma_of_one_row_by_hand() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_sigma_of_a_certain_kernel_is_0(make_case: Callable, variant: dict) -> None:
+def test_sigma_of_a_certain_kernel_is_0(variant: dict) -> None:
     """Where each pair has one possible next state, nothing is left to learn of the kernel."""
-    spec, p = make_case(1, (4, 3, 5), **variant)
+    spec, p = random_case(1, (4, 3, 5), **variant)
     one = np.zeros(p.shape)
     np.put_along_axis(one, p.argmax(axis=-1)[..., None], 1.0, axis=-1)
     none = np.zeros((0, 4, 3), np.int64)
@@ -89,18 +88,18 @@ def test_sigma_of_a_certain_kernel_is_0(make_case: Callable, variant: dict) -> N
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_sigma_falls_as_counts_grow(make_case: Callable, variant: dict) -> None:
+def test_sigma_falls_as_counts_grow(variant: dict) -> None:
     """A hundred times the same observations: about a tenth."""
-    spec, p = make_case(2, (4, 3, 5), **variant)
+    spec, p = random_case(2, (4, 3, 5), **variant)
     policy, counts = random_policy(spec, 2), random_counts(spec, p, 30, 2)
     sigmas = [sigma_of(spec, counts * factor, policy) for factor in (1, 4, 25, 100)]
     assert sigmas == sorted(sigmas, reverse=True)
     assert sigmas[3] == pytest.approx(sigmas[0] / 10, rel=0.1)
 
 
-def test_pairs_that_are_never_played_do_not_count(make_case: Callable) -> None:
+def test_pairs_that_are_never_played_do_not_count() -> None:
     """Whatever is unknown about action 2 is no uncertainty of a policy that never plays it."""
-    spec, p = make_case(3, (4, 3, 5))
+    spec, p = random_case(3, (4, 3, 5))
     policy, counts = random_policy(spec, 3), random_counts(spec, p, 50, 3)
     policy[:, :, 2] = 0.0
     policy /= policy.sum(axis=-1, keepdims=True)
@@ -109,9 +108,9 @@ def test_pairs_that_are_never_played_do_not_count(make_case: Callable) -> None:
     assert sigma_of(spec, less, policy) == sigma_of(spec, counts, policy) > 0
 
 
-def test_kernels_by_the_step_are_rows_of_their_own(make_case: Callable) -> None:
+def test_kernels_by_the_step_are_rows_of_their_own() -> None:
     """The same counts at every step: the steps' variances add up, where one shared row would move all steps together."""
-    shared, p = make_case(4, (4, 3, 5))
+    shared, p = random_case(4, (4, 3, 5))
     shared_counts = random_counts(shared, p, 100, 4)
     spec = spec_from_document(spec_to_document(shared) | {"stationary": False})
     policy = random_policy(spec, 4)
@@ -121,9 +120,9 @@ def test_kernels_by_the_step_are_rows_of_their_own(make_case: Callable) -> None:
     assert 0 < found < sigma_of(shared, shared_counts, policy)
 
 
-def test_a_learned_cost_adds_its_own_variance(make_case: Callable) -> None:
+def test_a_learned_cost_adds_its_own_variance() -> None:
     """Each pair's mean has at most variance 1/4 over its observations + 1, times the square of how often it is played."""
-    spec, p = make_case(5, (4, 3, 5), learned=True)
+    spec, p = random_case(5, (4, 3, 5), learned=True)
     policy, counts = random_policy(spec, 5), random_counts(spec, p, 50, 5)
     seen = counts.sum(axis=-1)
     mean, _ = smoothed_mean(spec.dirichlet_prior, counts, 0.0)
@@ -145,9 +144,9 @@ def test_a_learned_cost_by_the_step_is_seen_by_the_step() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_posteriors_mean(make_case: Callable, variant: dict) -> None:
+def test_the_posteriors_mean(variant: dict) -> None:
     """Prior and counts, normalised; 0 outside the support; the weight is their sum."""
-    spec, p = make_case(6, (5, 2, 3), **variant)
+    spec, p = random_case(6, (5, 2, 3), **variant)
     counts = random_counts(spec, p, 20, 6)
     mean, weight = smoothed_mean(spec.dirichlet_prior, counts, 0.0)
     alpha = spec.dirichlet_prior + counts
@@ -174,9 +173,9 @@ def test_smoothing_adds_observations_spread_over_the_support() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_occupancy_and_cost_to_go(make_case: Callable, variant: dict) -> None:
+def test_occupancy_and_cost_to_go(variant: dict) -> None:
     """One somewhere at each step, on available actions; its expectation of the cost is the cost-to-go of the start."""
-    spec, p = make_case(7, (5, 3, 6), **variant)
+    spec, p = random_case(7, (5, 3, 6), **variant)
     policy = random_policy(spec, 7)
     visits = occupancy(p, spec.next_states, policy, spec.initial_distribution)
     ahead = costs_to_go(p, spec.next_states, spec.signals[1], policy)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.safe_psrl.cases import first_plan, listed_case, over_all_states, random_case, spec_of
 
 from safe_psrl import (
     CmdpSpec,
@@ -48,9 +49,9 @@ def sixteenths(rng: np.random.Generator, support: NDArray[np.bool_]) -> NDArray[
     return p
 
 
-def without_rounding(make_case: Any, seed: int, sizes: tuple[int, int, int], per_step: bool) -> Any:
+def without_rounding(seed: int, sizes: tuple[int, int, int], per_step: bool) -> Any:
     """A masked problem whose kernel and signals are multiples of 1/16."""
-    case = make_case(seed, sizes, masked=True, per_step=per_step)
+    case = random_case(seed, sizes, masked=True, per_step=per_step)
     rng = np.random.default_rng(seed)
     spec = case.spec.with_signals(rng.integers(0, 17, case.spec.signals.shape) / 16)
     return case._replace(spec=spec, p=sixteenths(rng, spec.support))
@@ -64,23 +65,21 @@ def with_signals_of(case: Any, spec: CmdpSpec) -> Any:
 
 
 @given(SEEDS, SIZES, FLAGS)
-def test_draws_are_equal_to_the_bit(make_case: Any, listed: Any, unlisted: Any, seed: int, sizes: Any, per_step: bool) -> None:
-    dense = make_case(seed, sizes, masked=True, per_step=per_step)
-    short = listed(dense)
+def test_draws_are_equal_to_the_bit(seed: int, sizes: Any, per_step: bool) -> None:
+    dense = random_case(seed, sizes, masked=True, per_step=per_step)
+    short = listed_case(dense)
     rng = np.random.default_rng(seed)
     counts = rng.poisson(0.5, short.spec.dirichlet_prior.shape) * short.spec.support
     drawn, p = np.empty(counts.shape), np.empty(dense.spec.dirichlet_prior.shape)
     draw_kernel(stream_of(seed, 1, POSTERIOR), short.spec.dirichlet_prior, counts, drawn)
-    draw_kernel(stream_of(seed, 1, POSTERIOR), dense.spec.dirichlet_prior, unlisted(short.spec, counts), p)
-    assert np.array_equal(unlisted(short.spec, drawn), p)
+    draw_kernel(stream_of(seed, 1, POSTERIOR), dense.spec.dirichlet_prior, over_all_states(short.spec, counts), p)
+    assert np.array_equal(over_all_states(short.spec, drawn), p)
 
 
 @given(SEEDS, SIZES, FLAGS)
-def test_plans_are_equal_to_the_bit_where_nothing_rounds(
-    make_case: Any, listed: Any, seed: int, sizes: Any, per_step: bool
-) -> None:
+def test_plans_are_equal_to_the_bit_where_nothing_rounds(seed: int, sizes: Any, per_step: bool) -> None:
     """Policy, values, occupancy and costs to go."""
-    dense = without_rounding(make_case, seed, sizes, per_step)
+    dense = without_rounding(seed, sizes, per_step)
     spec, weights = dense.spec, np.array([1.0, -0.25])
     rng = np.random.default_rng(seed)
     shares = np.zeros((spec.horizon, spec.num_states, spec.num_actions))
@@ -88,7 +87,7 @@ def test_plans_are_equal_to_the_bit_where_nothing_rounds(
         choices = np.flatnonzero(spec.available_actions[place[1]])
         shares[place] = np.bincount(rng.choice(choices, 4), minlength=spec.num_actions) / 4
     found = []
-    for case in (dense, with_signals_of(listed(dense), spec)):
+    for case in (dense, with_signals_of(listed_case(dense), spec)):
         places = case.spec.next_states
         policy, values = np.empty((spec.horizon, spec.num_states), np.int32), np.empty((2, spec.num_states))
         plan_policy(case.p, places, spec.signals, weights, spec.available_actions, policy, values)
@@ -104,16 +103,14 @@ def test_plans_are_equal_to_the_bit_where_nothing_rounds(
 
 
 @given(SEEDS, SIZES, FLAGS)
-def test_the_posterior_is_as_uncertain(
-    make_case: Any, listed: Any, unlisted: Any, seed: int, sizes: Any, per_step: bool
-) -> None:
-    dense = make_case(seed, sizes, masked=True, per_step=per_step)
-    short = listed(dense)
+def test_the_posterior_is_as_uncertain(seed: int, sizes: Any, per_step: bool) -> None:
+    dense = random_case(seed, sizes, masked=True, per_step=per_step)
+    short = listed_case(dense)
     shares = dense.spec.available_actions / dense.spec.available_actions.sum(axis=-1, keepdims=True)
     shares = np.tile(shares, (dense.spec.horizon, 1, 1))
     counts = np.random.default_rng(seed).poisson(2.0, short.spec.dirichlet_prior.shape) * short.spec.support
     found = []
-    for spec, seen in ((dense.spec, unlisted(short.spec, counts)), (short.spec, counts)):
+    for spec, seen in ((dense.spec, over_all_states(short.spec, counts)), (short.spec, counts)):
         mean, weight = smoothed_mean(spec.dirichlet_prior, seen, 6.25)
         unseen = np.empty((0, *weight.shape[1:]), np.int64)
         start = spec.initial_distribution
@@ -122,27 +119,27 @@ def test_the_posterior_is_as_uncertain(
 
 
 @given(SEEDS, SIZES, FLAGS)
-def test_the_assumption_is_as_certain(make_case: Any, listed: Any, seed: int, sizes: Any, per_step: bool) -> None:
+def test_the_assumption_is_as_certain(seed: int, sizes: Any, per_step: bool) -> None:
     """Both ways it is found by the same sums, so the answers are equal."""
-    dense = make_case(seed, sizes, masked=True, per_step=per_step, binary_costs=True)
-    assert assumption_is_certain(listed(dense).spec) == assumption_is_certain(dense.spec)
+    dense = random_case(seed, sizes, masked=True, per_step=per_step, binary_costs=True)
+    assert assumption_is_certain(listed_case(dense).spec) == assumption_is_certain(dense.spec)
 
 
 @pytest.mark.parametrize("method", ["published", "adaptive"])
 @pytest.mark.parametrize("kind", [{}, {"per_step": True, "step_signals": True}, {"learned": True}, {"num_constraints": 2}])
-def test_a_run_is_the_same(make_case: Any, listed: Any, unlisted: Any, method: str, kind: dict[str, Any]) -> None:
+def test_a_run_is_the_same(method: str, kind: dict[str, Any]) -> None:
     """The same worlds and plans: equal counts in the end; dual variables and regrets equal to rounding."""
-    dense = make_case(3, (6, 3, 5), masked=True, **kind)
+    dense = random_case(3, (6, 3, 5), masked=True, **kind)
     episodes = 5 if "num_constraints" in kind and method == "adaptive" else 100
     runs = []
-    for case in (dense, listed(dense)):
+    for case in (dense, listed_case(dense)):
         learner = SafePsrl(case.spec, SafePsrlOptions(method, max_kernel_draws=20), seed=4)
         run = SimulatedRun(learner, case.p, environment_seed=5, noisy="learned" in kind)
         run.advance(episodes)
         runs.append(run)
     full, short = runs
     assert short.state.transition_counts.sum() == episodes * dense.spec.horizon
-    assert np.array_equal(unlisted(listed(dense).spec, short.state.transition_counts), full.state.transition_counts)
+    assert np.array_equal(over_all_states(listed_case(dense).spec, short.state.transition_counts), full.state.transition_counts)
     assert np.array_equal(short.state.visits, full.state.visits)
     assert short.dual_variables == pytest.approx(full.dual_variables, rel=1e-9)
     assert short.pessimism == pytest.approx(full.pessimism, rel=1e-9)
@@ -151,10 +148,10 @@ def test_a_run_is_the_same(make_case: Any, listed: Any, unlisted: Any, method: s
 
 
 @pytest.mark.parametrize("per_step", [False, True])
-def test_the_optimum_is_the_same(make_case: Any, listed: Any, per_step: bool) -> None:
+def test_the_optimum_is_the_same(per_step: bool) -> None:
     """By the search on the multiplier and by the linear program."""
-    dense = make_case(11, (5, 3, 4), masked=True, per_step=per_step)
-    short = listed(dense)
+    dense = random_case(11, (5, 3, 4), masked=True, per_step=per_step)
+    short = listed_case(dense)
     budgets = dense.spec.cost_budgets * 0.8
     best, found = exact_optimum(dense.spec, dense.p, budgets), exact_optimum(short.spec, short.p, budgets)
     assert found.reward == pytest.approx(best.reward, rel=1e-9)
@@ -167,11 +164,9 @@ def test_the_optimum_is_the_same(make_case: Any, listed: Any, per_step: bool) ->
 
 
 @given(SEEDS, SIZES, FLAGS)
-def test_every_possible_next_state_is_found_and_no_other(
-    make_case: Any, listed: Any, seed: int, sizes: Any, per_step: bool
-) -> None:
-    dense = make_case(seed, sizes, masked=True, per_step=per_step).spec
-    short = listed(make_case(seed, sizes, masked=True, per_step=per_step)).spec
+def test_every_possible_next_state_is_found_and_no_other(seed: int, sizes: Any, per_step: bool) -> None:
+    dense = random_case(seed, sizes, masked=True, per_step=per_step).spec
+    short = listed_case(random_case(seed, sizes, masked=True, per_step=per_step)).spec
     for h, s, a, t in np.ndindex(dense.dirichlet_prior.shape):
         place = short.place_of(h, s, a, t)
         assert (place >= 0) == (dense.place_of(h, s, a, t) == t) == bool(dense.support[h, s, a, t])
@@ -218,8 +213,7 @@ def test_a_next_state_that_is_not_listed_is_refused(s: int, a: int, t: int) -> N
 
 
 def test_one_state_that_leads_to_itself() -> None:
-    sizes = {"num_states": 1, "num_actions": 1, "horizon": 1}
-    spec = CmdpSpec(**sizes, reward=[[1.0]], constraints=[Constraint("c", [[0.0]], 1.0, 0.0)], next_states=[[[0]]])
+    spec = spec_of(1, [[1.0]], Constraint("c", [[0.0]], 1.0, 0.0), next_states=[[[0]]])
     learner = SafePsrl(spec)
     state, plan = learner.start_episode(learner.initial_state())
     assert (plan.policy.tolist(), plan.predicted_reward) == ([[0]], 1.0)
@@ -230,8 +224,7 @@ def test_one_state_that_leads_to_itself() -> None:
 def test_one_next_state_leaves_nothing_to_learn() -> None:
     """W = 1: every draw is the kernel itself, so plans are exact from the first episode on."""
     spec = ring(next_states=np.stack([np.arange(4), (np.arange(4) + 1) % 4], axis=-1)[..., None], reward=np.eye(4)[:, [1, 1]])
-    learner = SafePsrl(spec, SafePsrlOptions(pessimism_coefficient=0.0))
-    _, plan = learner.start_episode(learner.initial_state())
+    plan = first_plan(spec, SafePsrlOptions(pessimism_coefficient=0.0))
     assert plan.predicted_reward == 2.0  # one move brings it to state 1, where it stays
     assert plan.policy[0, 0] == 1
     assert plan.predicted_costs.tolist() == [1.0]
@@ -306,8 +299,8 @@ def test_a_kernel_has_the_shape_of_the_list(transitions: NDArray[np.float64], me
 
 
 @given(SEEDS, SIZES, FLAGS, st.sampled_from(["toml", "json"]))
-def test_lists_survive_the_round_trip(make_case: Any, listed: Any, seed: int, sizes: Any, per_step: bool, kind: str) -> None:
-    spec = listed(make_case(seed, sizes, masked=True, per_step=per_step)).spec
+def test_lists_survive_the_round_trip(seed: int, sizes: Any, per_step: bool, kind: str) -> None:
+    spec = listed_case(random_case(seed, sizes, masked=True, per_step=per_step)).spec
     again = spec_from_document(parse_document(write_document(spec_to_document(spec), kind), kind))
     assert np.array_equal(again.next_states, spec.next_states)
     assert np.array_equal(again.dirichlet_prior, spec.dirichlet_prior)

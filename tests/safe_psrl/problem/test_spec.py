@@ -1,9 +1,8 @@
 """The contract of a specification: each breach is one error of one line that names field, place and value."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
+from tests.safe_psrl.cases import random_case
 
 from safe_psrl import CmdpSpec, Constraint, SafePsrlOptions, SpecError
 
@@ -160,13 +159,13 @@ def test_edges_of_the_contract_are_accepted(changes: dict) -> None:
     assert spec.initial_distribution.sum() == pytest.approx(1, abs=1e-15)
 
 
-def test_tables_are_copies_that_cannot_be_written(make_case: Callable) -> None:
+def test_tables_are_copies_that_cannot_be_written() -> None:
     """What was given may change later; the specification does not."""
     reward = np.full((2, 2), 0.5)
     spec = CmdpSpec(**{**BASE, "reward": reward})
     reward[0, 0] = 1.0
     assert spec.signals[0, 0, 0, 0] == 0.5
-    for table in (value for value in vars(make_case(0, (2, 2, 2)).spec).values() if isinstance(value, np.ndarray)):
+    for table in (value for value in vars(random_case(0, (2, 2, 2)).spec).values() if isinstance(value, np.ndarray)):
         assert table.flags.c_contiguous
         with pytest.raises(ValueError, match="read-only"):
             table[...] = 0

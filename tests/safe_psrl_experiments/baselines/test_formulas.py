@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.safe_psrl.cases import spec_of
 
 from safe_psrl import CmdpSpec, Constraint, InfeasibleError, SpecError, exact_optimum
 from safe_psrl.planning.optimum import solve_cmdp
@@ -17,6 +18,7 @@ from safe_psrl_experiments.plain import PlainRun, Stream, policy_value, sampled_
 from safe_psrl_testbed import Scenario, scenario_named
 
 DELTA = 0.01
+PRESETS = ["streaming-buffer", "inventory", "factored-toy"]
 EPISODES = 1_000  # to come, as the systems that ask for it are told
 
 
@@ -66,7 +68,7 @@ def bernstein_box(scenario: Scenario, counts: np.ndarray, reward_bonus: float, c
     }
 
 
-@pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy"])
+@pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("kind", [DopeRun, OptCmdpRun])
 def test_boxes_and_bonuses(name: str, kind: Callable[..., OptimisticRun]) -> None:
     """L, beta, the box on the support, b over all states; DOPE adds H^2/(tau - c0) b to the reward and H b to the cost."""
@@ -174,7 +176,7 @@ def drawn(probabilities: np.ndarray, uniform: float) -> int:
 
 
 @pytest.mark.parametrize("coefficient", [0.1, 0.0003])
-@pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy"])
+@pytest.mark.parametrize("name", PRESETS)
 def test_optpess_primaldual_is_its_plain_twin(name: str, coefficient: float) -> None:
     """50 episodes of epsilon_k, eta_k, optimistic signals, untruncated induction and dual updates, side by side."""
     scenario = scenario_named(name)
@@ -236,13 +238,7 @@ def tight() -> tuple[CmdpSpec, np.ndarray]:
         exact_optimum(spec, p, [0.0])
     least = float(caught.value.least_costs[0])
     reward, cost = spec.signals[:, 0]
-    return CmdpSpec(
-        num_states=4,
-        num_actions=2,
-        horizon=4,
-        reward=reward,
-        constraints=[Constraint("cost", cost, 1.02 * least, 1.01 * least)],
-    ), p
+    return spec_of(4, reward, Constraint("cost", cost, 1.02 * least, 1.01 * least)), p
 
 
 def test_cmdp_psrl_is_its_plain_twin() -> None:
@@ -292,13 +288,7 @@ def test_problems_that_they_are_not_defined_for_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["dope", "optcmdp"])
 def test_stationary_algorithms_refuse_signals_by_the_step(name: str) -> None:
-    spec = CmdpSpec(
-        num_states=1,
-        num_actions=2,
-        horizon=2,
-        reward=[[[1.0, 0.0]], [[0.5, 0.0]]],
-        constraints=[Constraint("cost", [[1.0, 0.0]], 1.0, 0.5)],
-    )
+    spec = spec_of(2, [[[1.0, 0.0]], [[0.5, 0.0]]], Constraint("cost", [[1.0, 0.0]], 1.0, 0.5))
     with pytest.raises(SpecError, match="for all steps only"):
         ALGORITHMS[name].start(spec, np.ones((1, 1, 2, 1)), {}, 1, 10)
 

@@ -1,14 +1,15 @@
 """Small random problems and slow, obvious judges that several files share."""
 
 import itertools
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from safe_psrl import CmdpSpec, Constraint, preset
+from safe_psrl import CmdpSpec, Constraint, SafePsrl, SafePsrlOptions, preset
+from safe_psrl.learner import Plan
+from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.problem.documents import spec_from_document, spec_to_document
 from safe_psrl_testbed.kernels import KERNELS
 
@@ -20,6 +21,13 @@ class Case(NamedTuple):
 
     spec: CmdpSpec
     p: Floats
+
+
+def spec_of(horizon: int, reward: Any, *constraints: Constraint, **more: Any) -> CmdpSpec:
+    """A specification with the sizes of its reward table."""
+    num_states, num_actions = np.shape(reward)[-2:]
+    sizes = {"num_states": num_states, "num_actions": num_actions, "horizon": horizon}
+    return CmdpSpec(**sizes, reward=reward, constraints=constraints, **more)
 
 
 def random_case(
@@ -50,15 +58,11 @@ def random_case(
         signals[1:] = rng.random(signals[1:].shape) < 0.4
     budgets = horizon * (0.7 + 0.25 * rng.random(num_constraints))
     start = rng.dirichlet(np.ones(num_states))
-    spec = CmdpSpec(
-        num_states=num_states,
-        num_actions=num_actions,
-        horizon=horizon,
-        reward=signals[0] if step_signals else signals[0, 0],
-        constraints=[
-            Constraint(f"cost-{i}", table if step_signals else table[0], tau, 0.3 * tau, learned=learned)
-            for i, (table, tau) in enumerate(zip(signals[1:], budgets.tolist(), strict=True))
-        ],
+    tables = signals if step_signals else signals[:, 0]
+    spec = spec_of(
+        horizon,
+        tables[0],
+        *(Constraint(f"cost-{i}", tables[1 + i], tau, 0.3 * tau, learned=learned) for i, tau in enumerate(budgets.tolist())),
         reward_learned=learned,
         initial_distribution=start,
         available_actions=available,
@@ -109,57 +113,34 @@ def forward_totals(spec: CmdpSpec, p: Floats, policy: NDArray[np.int32]) -> Floa
     return totals
 
 
-@pytest.fixture(scope="session")
-def make_case() -> Callable[..., Case]:
-    return random_case
+def planned(spec: CmdpSpec, p: Floats, weights: Sequence[float] | Floats) -> tuple[NDArray[np.int32], Floats]:
+    """The policy [H, S] that is best by the weighted sum of the signals, and each signal's value [1+M, S]."""
+    policy = np.empty((spec.horizon, spec.num_states), np.int32)
+    values = np.empty((1 + spec.num_constraints, spec.num_states))
+    plan_policy(p, spec.next_states, spec.signals, np.array(weights), spec.available_actions, policy, values)
+    return policy, values
 
 
-@pytest.fixture(scope="session")
-def listed() -> Callable[[Case], Case]:
-    return listed_case
+def first_plan(spec: CmdpSpec, options: SafePsrlOptions | None = None, seed: int = 0) -> Plan:
+    """Of a learner that has seen nothing."""
+    learner = SafePsrl(spec, options or SafePsrlOptions(), seed=seed)
+    return learner.start_episode(learner.initial_state())[1]
 
 
-@pytest.fixture(scope="session")
-def unlisted() -> Callable[[CmdpSpec, NDArray[np.generic]], NDArray[np.generic]]:
-    return over_all_states
+TWO_CONSTRAINTS = spec_of(  # the streaming buffer with a second budget, on the slow service
+    10,
+    np.repeat(np.arange(10) > 0, 2).reshape(10, 2),
+    Constraint("fast", np.tile([1.0, 0.0], (10, 1)), 5.0, 1.0),
+    Constraint("slow", np.tile([0.0, 1.0], (10, 1)), 9.0, 2.0),
+)
 
 
-@pytest.fixture(scope="session")
-def all_policies() -> Callable[[CmdpSpec], Iterator[NDArray[np.int32]]]:
-    return deterministic_policies
-
-
-@pytest.fixture(scope="session")
-def totals_of() -> Callable[[CmdpSpec, Floats, NDArray[np.int32]], Floats]:
-    return forward_totals
-
-
-@pytest.fixture(scope="session")
-def two_constraints() -> CmdpSpec:
-    """The streaming buffer with a second budget, on the slow service."""
-    cost = np.tile([1.0, 0.0], (10, 1))
-    return CmdpSpec(
-        num_states=10,
-        num_actions=2,
-        horizon=10,
-        reward=np.repeat(np.arange(10) > 0, 2).reshape(10, 2),
-        constraints=[Constraint("fast", cost, 5.0, 1.0), Constraint("slow", 1 - cost, 9.0, 2.0)],
-    )
-
-
-@pytest.fixture(scope="session")
-def named_case(two_constraints: CmdpSpec) -> Callable[[str], Case]:
+def named_case(name: str) -> Case:
     """A preset with its true kernel, or one of the other kinds of problem."""
-
-    def find(name: str) -> Case:
-        if name in KERNELS:
-            return Case(preset(name), KERNELS[name]()[None])
-        if name == "two-constraints":
-            return Case(two_constraints, KERNELS["streaming-buffer"]()[None])
-        if name.startswith("listed"):
-            return listed_case(random_case(6, (6, 3, 5), masked=True, per_step=name == "listed-per-step"))
-        return random_case(
-            8, (4, 3, 5), **{"per-step": {"per_step": True, "step_signals": True}, "masked": {"masked": True}}[name]
-        )
-
-    return find
+    if name in KERNELS:
+        return Case(preset(name), KERNELS[name]()[None])
+    if name == "two-constraints":
+        return Case(TWO_CONSTRAINTS, KERNELS["streaming-buffer"]()[None])
+    if name.startswith("listed"):
+        return listed_case(random_case(6, (6, 3, 5), masked=True, per_step=name == "listed-per-step"))
+    return random_case(8, (4, 3, 5), **{"per-step": {"per_step": True, "step_signals": True}, "masked": {"masked": True}}[name])
