@@ -5,8 +5,7 @@ from pathlib import Path
 
 from tests.service_fixtures import Command
 
-from safe_psrl_experiments.bench.measure import as_json, judged, judged_times
-from safe_psrl_experiments.bench.page import fill_page
+from safe_psrl_experiments.bench.measure import as_json, fill_page, judged, judged_times
 
 PAGE = "# Speed\n\n<!-- bench serve begin -->\nold\n<!-- bench serve end -->\n\nafter\n"
 
