@@ -116,11 +116,11 @@ class RemoteAgent:
         if cursor is None or not cursor.is_open:
             return
         if self._unreported:
-            reply = self._client.report_episode(self.name, cursor.number, self._unreported)
+            reply = self._client.report_episode(self.name, cursor.number, self._unreported, incarnation=cursor.incarnation)
             cursor.step, cursor.is_open = len(self._unreported), not reply.episode_done
         if cursor.is_open:
             cursor.accept_no_more()
-            self._client.end_episode(self.name, cursor.number)
+            self._client.end_episode(self.name, cursor.number, incarnation=cursor.incarnation)
 
     def abandon(self) -> None:
         cursor = self._cursor
@@ -129,9 +129,13 @@ class RemoteAgent:
         cursor.accept_no_more()
         if self._unreported:
             with suppress(SafePsrlClientError):
-                self._client.report_episode(self.name, cursor.number, self._unreported, timeout=ABANDON_TIMEOUT)
+                self._client.report_episode(
+                    self.name, cursor.number, self._unreported, incarnation=cursor.incarnation, timeout=ABANDON_TIMEOUT
+                )
         with suppress(SafePsrlClientError):
-            self._client.end_episode(self.name, cursor.number, ABANDONED, timeout=ABANDON_TIMEOUT)
+            self._client.end_episode(
+                self.name, cursor.number, ABANDONED, incarnation=cursor.incarnation, timeout=ABANDON_TIMEOUT
+            )
 
     def close(self) -> None:
         """Abandon an open episode and close the stream, if there is one."""

@@ -47,12 +47,16 @@ def start_episode(
     )
 
 
-def step(agent: str, episode: int, step: int, seen: Transition) -> control_pb2.StepRequest:
-    return control_pb2.StepRequest(agent=agent, episode=episode, step=step, transition=seen.message())
+def step(agent: str, episode: int, step: int, seen: Transition, incarnation: int = 0) -> control_pb2.StepRequest:
+    moved = seen.message()
+    return control_pb2.StepRequest(agent=agent, episode=episode, step=step, transition=moved, incarnation=incarnation)
 
 
-def report_episode(agent: str, episode: int, seen: Sequence[Transition]) -> control_pb2.ReportEpisodeRequest:
-    return control_pb2.ReportEpisodeRequest(agent=agent, episode=episode, transitions=[one.message() for one in seen])
+def report_episode(
+    agent: str, episode: int, seen: Sequence[Transition], incarnation: int = 0
+) -> control_pb2.ReportEpisodeRequest:
+    moves = [one.message() for one in seen]
+    return control_pb2.ReportEpisodeRequest(agent=agent, episode=episode, transitions=moves, incarnation=incarnation)
 
 
 class EpisodeCursor:
@@ -63,6 +67,7 @@ class EpisodeCursor:
         self.start = start_episode(agent, state, None, with_policy=with_policy, abandon_open=abandon_open)
         self.state = state
         self.number = 0  # from 1 on once it has started
+        self.incarnation = 0  # of the agent: another one of the same name does not take the episode's calls
         self.horizon = 0
         self.step = 0  # the step to be played next
         self.next_action: int | None = None
@@ -70,12 +75,13 @@ class EpisodeCursor:
 
     def started(self, reply: control_pb2.StartEpisodeResponse) -> None:
         self.number, self.horizon, self.next_action = reply.episode, reply.horizon, reply.action
+        self.incarnation = reply.incarnation
         self.is_open = True
 
     def step_request(self, seen: Transition) -> control_pb2.StepRequest:
         if not self.is_open:
             raise EpisodeClosedError(f"agent {self.agent}: no episode is open; begin one first", "NO_EPISODE")
-        return step(self.agent, self.number, self.step, seen)
+        return step(self.agent, self.number, self.step, seen, self.incarnation)
 
     def advance(self, seen: Transition, reply: control_pb2.StepResponse) -> int | None:
         """Advance to the state after `seen`; the action to play there, or None at the end."""

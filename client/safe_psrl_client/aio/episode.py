@@ -60,14 +60,16 @@ class AsyncEpisode(EpisodeCursor):
         """End the episode here. Does nothing if it is done."""
         if self.is_open:
             self.accept_no_more()
-            await self._client.end_episode(self.agent, self.number)
+            await self._client.end_episode(self.agent, self.number, incarnation=self.incarnation)
 
     async def abandon(self) -> None:
         """Give the episode up with one short attempt. Raises none of this package's errors."""
         if self.is_open:
             self.accept_no_more()
             with suppress(SafePsrlClientError):
-                await self._client.end_episode(self.agent, self.number, ABANDONED, timeout=ABANDON_TIMEOUT)
+                await self._client.end_episode(
+                    self.agent, self.number, ABANDONED, incarnation=self.incarnation, timeout=ABANDON_TIMEOUT
+                )
 
     async def __aenter__(self) -> Self:
         await self.begin()

@@ -108,14 +108,21 @@ class Client:
         return stream
 
     def report_episode(
-        self, agent: str, episode: int, seen: Iterable[Transition], *, timeout: float | None = None
+        self, agent: str, episode: int, seen: Iterable[Transition], *, incarnation: int = 0, timeout: float | None = None
     ) -> control_pb2.ReportEpisodeResponse:
-        return self._call(self._control.ReportEpisode, requests.report_episode(agent, episode, list(seen)), timeout)
+        request = requests.report_episode(agent, episode, list(seen), incarnation)
+        return self._call(self._control.ReportEpisode, request, timeout)
 
     def end_episode(
-        self, agent: str, episode: int, end: "events_pb2.EpisodeEnd.ValueType" = TRUNCATED, *, timeout: float | None = None
+        self,
+        agent: str,
+        episode: int,
+        end: "events_pb2.EpisodeEnd.ValueType" = TRUNCATED,
+        *,
+        incarnation: int = 0,
+        timeout: float | None = None,
     ) -> control_pb2.EndEpisodeResponse:
-        request = control_pb2.EndEpisodeRequest(agent=agent, episode=episode, end=end)
+        request = control_pb2.EndEpisodeRequest(agent=agent, episode=episode, end=end, incarnation=incarnation)
         return self._call(self._control.EndEpisode, request, timeout)
 
     def send_start(

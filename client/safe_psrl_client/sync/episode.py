@@ -61,14 +61,16 @@ class Episode(EpisodeCursor):
         """End the episode here. Does nothing if it is done."""
         if self.is_open:
             self.accept_no_more()
-            self._client.end_episode(self.agent, self.number)
+            self._client.end_episode(self.agent, self.number, incarnation=self.incarnation)
 
     def abandon(self) -> None:
         """Give the episode up with one short attempt. Raises none of this package's errors."""
         if self.is_open:
             self.accept_no_more()
             with suppress(SafePsrlClientError):
-                self._client.end_episode(self.agent, self.number, ABANDONED, timeout=ABANDON_TIMEOUT)
+                self._client.end_episode(
+                    self.agent, self.number, ABANDONED, incarnation=self.incarnation, timeout=ABANDON_TIMEOUT
+                )
 
     def __enter__(self) -> Self:
         self.begin()

@@ -8,11 +8,13 @@ import numpy as np
 from safe_psrl.errors import TransitionError
 from safe_psrl.learner import check_transition
 from safe_psrl_proto.v1 import events_pb2
+from safe_psrl_server.agents.decisions import MAX_REQUEST_ID
 from safe_psrl_server.agents.definition import pack
 from safe_psrl_server.agents.events import Observation, strip, write_steps
 from safe_psrl_server.agents.record import SNAPSHOT_FORMAT, AgentRecord, Episode
 from safe_psrl_server.store.interface import DamagedStreamError, StoredStream
 
+MAX_TEXT: Final = 500  # characters
 MOST: Final = 2**53  # of anything counted or summed: adding to it must not overflow
 
 
@@ -68,6 +70,10 @@ def check_record(record: AgentRecord) -> None:
     _require(bool((sums >= 0).all() and (sums <= state.visits).all()), "its sums are impossible")
     sums_of_episodes = [totals.reward, totals.last_reward, *totals.constraint_regret, *totals.constraint_regret_max]
     _require(bool((np.abs([*sums_of_episodes, *totals.last_costs]) <= MOST).all()), "its totals are not finite, or impossible")
+    _require(int(counts.sum()) == totals.transitions, "its transition counts do not add up to its transitions")
+    if state.visits.size:
+        _require(int(state.visits.sum()) == totals.transitions, "its visits do not add up to its transitions")
+    _require(totals.completed_episodes <= state.episode, "it completed more episodes than it started")
     for per_constraint in (totals.constraint_regret, totals.constraint_regret_max, totals.violations, totals.last_costs):
         _require(len(per_constraint) == spec.num_constraints, "its totals must have one entry per constraint")
     _require(list(record.episodes) == sorted(record.episodes), "its episodes are out of order")
@@ -100,7 +106,13 @@ def _check_episode(episode: Episode, record: AgentRecord) -> None:
     _require(bool(((policy >= 0) & (policy < spec.num_actions)).all()), "its policy has actions that do not exist")
     _require(episode.end in events_pb2.EpisodeEnd.values(), "its end is unknown")
     _require(not (episode.is_open and episode.next_step >= spec.horizon), "it is open after its last step")
-    for transition in episode.transitions:
+    _require(len(started.request_id.encode()) <= MAX_REQUEST_ID, "its request_id is too long")
+    _require(len(started.planned_by) <= MAX_TEXT, "its planned_by is too long")
+    states = [*record.definition.first_states] if episode.transitions else []
+    for number, transition in enumerate(episode.transitions):
+        _require(transition.step == number, f"step {number} is missing")
+        _require(transition.state in states, f"step {number} does not begin where it may")
+        states = [transition.next_state]
         costs = len(transition.costs)
         _require(costs == spec.num_constraints, f"step {transition.step} must have one cost per constraint")
         check_transition(spec, transition)

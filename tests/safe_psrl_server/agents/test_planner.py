@@ -1,10 +1,12 @@
 """Where plans are made: short ones on the event loop, long ones in worker threads."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from safe_psrl.arrays import Mask
 from safe_psrl.learner import AgentState, Plan, SafePsrl
 from safe_psrl.problem.presets import preset
 from safe_psrl.problem.spec import CmdpSpec, Constraint
@@ -12,8 +14,9 @@ from safe_psrl_proto.v1 import control_pb2, model_pb2
 from safe_psrl_server.agents import planner
 from safe_psrl_server.agents.decisions import Decision, PlanNeeded, TimedPlan
 from safe_psrl_server.agents.definition import cmdp_to_message
-from safe_psrl_server.agents.inbox import Prepared
+from safe_psrl_server.agents.inbox import Call, Prepared
 from safe_psrl_server.agents.planner import Planner, is_short
+from safe_psrl_server.agents.record import AgentRecord
 from tests.safe_psrl_server.bench import NewBench
 
 STATES, HORIZON = 60, 30
@@ -46,7 +49,11 @@ async def test_a_plan_of_a_thread_is_the_librarys(threads: Planner) -> None:
         plans.append(planned.plan)
         return Decision([], None)
 
-    prepared = threads.prepare(PlanNeeded(learner, learner.initial_state(), finish), version=0)
+    def decide(_record: AgentRecord) -> PlanNeeded[None]:
+        return PlanNeeded(learner, learner.initial_state(), finish)
+
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    prepared = threads.prepare(Call("a", decide, False, future, "owner"), AgentRecord("a"))
     assert not isinstance(prepared, Prepared)
     await prepared
     (made,) = plans
@@ -58,9 +65,9 @@ def planned_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the threads that made plans."""
     names, make_plan = list[str](), planner.make_plan
 
-    def observed(learner: SafePsrl, state: AgentState) -> TimedPlan:
+    def observed(learner: SafePsrl, state: AgentState, stop: Mask | None = None) -> TimedPlan:
         names.append(threading.current_thread().name.partition("_")[0])
-        return make_plan(learner, state)
+        return make_plan(learner, state, stop)
 
     monkeypatch.setattr(planner, "make_plan", observed)
     return names

@@ -8,13 +8,12 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from safe_psrl_server.config import Quotas
+from safe_psrl_server.config import Limits, Quotas
 from safe_psrl_server.metrics.calls import CallMetrics
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.rpc.errors import Rejections
 from safe_psrl_server.rpc.middleware import Services
 from safe_psrl_server.security.access import AccessControl
-from safe_psrl_server.security.quotas import RateLimiter
 from safe_psrl_server.security.roles import RULES, Rule, Scope
 
 
@@ -98,7 +97,7 @@ async def counted(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Counted]:
     registry, echo, server = CollectorRegistry(), Echo(), grpc.aio.server()
     for method in TYPES:
         monkeypatch.setitem(RULES, f"/test.Echo/{method}", Rule(None, Scope.NONE, public=True))
-    access = AccessControl(None, RateLimiter(Quotas()))
+    access = AccessControl(None, Quotas(), Limits())
     services = Services(CallMetrics(registry), access, Rejections(Meter()), idle_seconds=60.0)
     services.add_generic_rpc_handlers([echo])
     server.add_generic_rpc_handlers((services,))

@@ -82,7 +82,6 @@ def filled(value: float) -> Callable[[events_pb2.PackedArray], None]:
 
 STARTED = "episodes.0.started"
 SPOILED: list[dict[str, Any]] = [
-    {"deleted": True},
     {"format": 99},
     {"spec": None},
     {"spec.seed": 2**64 - 1},

@@ -19,7 +19,7 @@ from safe_psrl_server.config import Quotas
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.errors import LimitExceededError
 from safe_psrl_server.security.identities import Identity, create_token
-from safe_psrl_server.security.quotas import RateLimiter
+from safe_psrl_server.security.quotas import CallSlots, RateLimiter
 from safe_psrl_server.security.roles import Role
 
 AGENTS = [{"name": "a", "preset": "inventory"}]
@@ -42,15 +42,21 @@ def test_a_rate_is_an_average_with_bursts() -> None:
 
 
 def test_an_entry_of_ones_own_outdoes_the_general_one() -> None:
-    limiter = RateLimiter(Quotas(calls_per_second=1, burst_seconds=1, concurrent_calls=1), lambda: 0.0)
+    limiter = RateLimiter(Quotas(calls_per_second=1, burst_seconds=1), lambda: 0.0)
     assert sum(limiter.wait_seconds(identity(calls_per_second=50)) == 0 for _ in range(100)) == 50
-    with limiter.concurrent_call(identity(concurrent_calls=2)), limiter.concurrent_call(identity(concurrent_calls=2)):
-        with pytest.raises(LimitExceededError), limiter.concurrent_call(identity(concurrent_calls=2)):
-            pass
-        with limiter.concurrent_call(identity("another")):
-            pass
-    with limiter.concurrent_call(identity()):
-        pass
+
+
+def test_slots_are_limited_in_all_and_for_each_holder() -> None:
+    slots = CallSlots(3)
+    slots.take("one", 2)
+    slots.take("one", 2)
+    with pytest.raises(LimitExceededError, match="'one' has 2 concurrent calls"):
+        slots.take("one", 2)
+    slots.take("another", 2)
+    with pytest.raises(LimitExceededError, match="the server has 3 concurrent calls"):
+        slots.take("another", 2)
+    slots.give_back("one")
+    slots.take("another", 2)
 
 
 def test_without_quotas_there_is_no_end() -> None:

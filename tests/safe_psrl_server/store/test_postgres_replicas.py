@@ -11,7 +11,7 @@ import pytest
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.agents.record import AgentRecord
-from safe_psrl_server.agents.status import record_status
+from safe_psrl_server.agents.status import status_with_digest
 from safe_psrl_server.errors import NotFoundError, ServiceError, UnavailableError
 from safe_psrl_server.rpc.control import ControlService
 from safe_psrl_server.store.postgres import commit
@@ -46,7 +46,7 @@ def compared(call: Callable[[Bench], Awaitable[Any]], result: Callable[[Any], ob
 
 def looking(agent: str) -> Operation:
     def status(record: AgentRecord) -> admin_pb2.AgentStatus:
-        found = record_status(record, with_digest=True)
+        found = status_with_digest(record)
         found.plan_seconds = 0.0
         return found
 
