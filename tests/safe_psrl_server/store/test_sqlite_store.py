@@ -77,7 +77,7 @@ async def test_commits_run_in_one_thread_that_is_not_the_loops(data: SqliteStore
     """With synchronous=FULL: a commit that returned is on the disk."""
     threads, levels, work = set[threading.Thread](), set[int](), streams.append
 
-    def observed(db: sqlite3.Connection, appends: list[Append]) -> set[str]:
+    def observed(db: sqlite3.Connection, appends: list[Append]) -> streams.Appended:
         threads.add(threading.current_thread())
         levels.add(db.execute("PRAGMA synchronous").fetchone()[0])
         return work(db, appends)
@@ -126,7 +126,7 @@ async def test_a_store_that_is_closed_amid_commits_keeps_all_of_them(
     """Closing waits for the writer thread."""
     began, may_end, work = threading.Event(), threading.Event(), streams.append
 
-    def slow(db: sqlite3.Connection, appends: list[Append]) -> set[str]:
+    def slow(db: sqlite3.Connection, appends: list[Append]) -> streams.Appended:
         began.set()
         assert may_end.wait(10)
         return work(db, appends)
@@ -146,7 +146,7 @@ async def test_a_stalled_commit_does_not_stall_reads(data: SqliteStore, monkeypa
     await append(data, "a", 0, [b"1"])
     may_end, work = threading.Event(), streams.append
 
-    def stalled(db: sqlite3.Connection, appends: list[Append]) -> set[str]:
+    def stalled(db: sqlite3.Connection, appends: list[Append]) -> streams.Appended:
         assert may_end.wait(30)
         return work(db, appends)
 
@@ -289,7 +289,7 @@ async def test_a_failed_commit_is_the_last(tmp_path: Path, data: SqliteStore, mo
     await append(data, "a", 0, [b"kept"])
     work = streams.append
 
-    def full(db: sqlite3.Connection, appends: list[Append]) -> set[str]:
+    def full(db: sqlite3.Connection, appends: list[Append]) -> streams.Appended:
         """The database may not grow any more."""
         (pages,) = db.execute("PRAGMA page_count").fetchone()
         db.execute(f"PRAGMA max_page_count = {pages}")
@@ -311,7 +311,7 @@ async def test_an_unexpected_error_in_the_writer_thread_is_a_failure(
 ) -> None:
     """Whatever goes wrong between BEGIN and COMMIT stops the store; no caller waits for ever."""
 
-    def broken(_db: sqlite3.Connection, _appends: list[Append]) -> set[str]:
+    def broken(_db: sqlite3.Connection, _appends: list[Append]) -> streams.Appended:
         raise ZeroDivisionError
 
     monkeypatch.setattr(streams, "append", broken)
