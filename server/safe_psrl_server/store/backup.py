@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from safe_psrl_server.agents.snapshot import folded
+from safe_psrl_server.store.heads import MISMATCH
 from safe_psrl_server.store.interface import DamagedStreamError, StoreError
-from safe_psrl_server.store.sqlite.directory import COUNTER_FILE, CommitCounter, acknowledged_commits
+from safe_psrl_server.store.sqlite.directory import COUNTER_FILE, CommitCounter, acknowledged_commits, require_commits
+from safe_psrl_server.store.sqlite.heads import heads_match, last_commit
 from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
-from safe_psrl_server.store.sqlite.streams import commit_number
+from safe_psrl_server.store.sqlite.streams import erase_remnants
 
 
 class Copied(NamedTuple):
@@ -52,25 +54,24 @@ def _copy(source: Path, target: Path) -> int:
     """In one step, so of one transaction, on a read-only connection. Returns the number of its last commit."""
     acknowledged = acknowledged_commits(source / COUNTER_FILE)  # before the copy, which must have as many
     reading = sqlite3.connect(f"{(source / DATABASE_FILE).absolute().as_uri()}?mode=ro", uri=True)
-    writing = sqlite3.connect(target / DATABASE_FILE)
+    writing = sqlite3.connect(target / DATABASE_FILE, isolation_level=None)
     try:
         reading.backup(writing)
-        commits = commit_number(writing)
+        commit = last_commit(writing)
+        if commit is None:
+            raise StoreError(f"the database in {source} is damaged (no commit number): restore it from a backup")
+        require_commits(source, acknowledged, commit.number)
+        if not heads_match(writing, commit.heads):
+            raise StoreError(f"the database in {source} {MISMATCH}")
+        erase_remnants(writing)
     finally:
         writing.close()
         reading.close()
-    if commits is None:
-        raise StoreError(f"{source} has no commit number: it is damaged")
-    if commits < acknowledged:
-        raise StoreError(
-            f"{source} is {acknowledged - commits} commits behind what was acknowledged: its write-ahead log was damaged. "
-            f"Restore it from a backup; to continue with what is left, delete {source / COUNTER_FILE}"
-        )
     counter = CommitCounter(target)
     counter.open()
-    counter.write(commits)
+    counter.write(commit.number)
     counter.close()
-    return commits
+    return commit.number
 
 
 async def _read_back(directory: Path) -> tuple[int, int]:

@@ -39,14 +39,18 @@ class DamagedStreamError(Exception):
 
 
 class Append(NamedTuple):
-    """Events for one stream, valid only at `expected_version`. Without events it checks the version and changes nothing."""
+    """Events for one stream, valid only at `expected_version`. Without events it checks the version and changes nothing.
+
+    With `deleted` the stream is removed instead, with its events, snapshots and policies; `events` and policies are ignored.
+    The next append, with `expected_version` 0, starts a new stream.
+    """
 
     agent: str
     expected_version: int
     events: Sequence[bytes]
     policies: Mapping[int, bytes] = NO_POLICIES  # by episode, added with the events
     dropped_policies: Collection[int] = ()  # episodes whose policy is deleted with the events
-    deleted: bool = False  # remove everything that is stored of the agent, instead of appending
+    deleted: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,14 +107,15 @@ class EventStore(Protocol):
     async def commit(self, appends: Sequence[Append]) -> set[str]:
         """Apply `appends`, at most one per agent, in one transaction that is durable on return.
 
-        Returns the agents whose stream was not at the expected version; their appends changed nothing. Raises
-        `StoreFailedError`, after which the store accepts nothing more.
+        Returns the agents whose stream was not at the expected version; their appends changed nothing. In a shared store
+        that includes a stream that was deleted and created again since this store read or wrote it, whatever its version.
+        Raises `StoreFailedError`, after which the store accepts nothing more.
         """
         ...
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
-        """Keep a snapshot of the stream at `version` and drop the events behind the previous one. Raises
-        `DamagedStreamError`."""
+        """Keep a snapshot of the stream at `version` and drop the events behind the previous one. A snapshot of a stream that
+        was deleted meanwhile is ignored. Raises `DamagedStreamError`."""
         ...
 
     async def restore(self, agent: str, stream: StoredStream) -> None:

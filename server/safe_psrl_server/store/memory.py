@@ -51,13 +51,15 @@ class MemoryStore:
         for append in appends:
             if self._version(append.agent) != append.expected_version:
                 conflicts.add(append.agent)
+            elif append.deleted:
+                self._streams.pop(append.agent, None)
             elif append.events:
                 self._append(append)
         return conflicts
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
-        stream = self._streams[agent]
-        if stream.snapshot_version < version <= stream.version:
+        stream = self._streams.get(agent)
+        if stream is not None and stream.snapshot_version < version <= stream.version:
             del stream.events[: version - stream.snapshot_version]
             stream.snapshot, stream.snapshot_version = snapshot, version
 

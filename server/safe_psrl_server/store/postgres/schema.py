@@ -5,6 +5,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection, errors
 
 from safe_psrl_server.store.interface import StoreError
+from safe_psrl_server.store.postgres.heads import SLOTS
 
 SCHEMA_VERSION: Final = 1
 ADVISORY_LOCK: Final = 0x5AFE_0951  # held while the tables are created, so that replicas can start together
@@ -13,8 +14,10 @@ TABLES: Final = """
     CREATE TABLE safe_psrl_streams (
         agent TEXT PRIMARY KEY,
         version BIGINT NOT NULL,
-        link BYTEA NOT NULL
+        link BYTEA NOT NULL,
+        digest BIGINT NOT NULL
     );
+    CREATE TABLE safe_psrl_heads (slot INTEGER PRIMARY KEY, digest BIGINT NOT NULL);
     CREATE TABLE safe_psrl_events (
         agent TEXT NOT NULL,
         version BIGINT NOT NULL,
@@ -49,6 +52,7 @@ async def create_tables(db: AsyncConnection[Any]) -> None:
             version = await _version(db)  # another replica may have created them meanwhile
             if version is None:
                 await db.execute(TABLES)
+                await db.execute("INSERT INTO safe_psrl_heads SELECT generate_series(0, %s), 0", (SLOTS - 1,))
                 await db.execute("INSERT INTO safe_psrl_schema VALUES (%s)", (SCHEMA_VERSION,))
                 return
     if version != SCHEMA_VERSION:

@@ -6,6 +6,7 @@ caller determines the outcome by reading.
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from safe_psrl_server.store.address import redacted_address
 from safe_psrl_server.store.chain import BEGINNING, Link, chained
+from safe_psrl_server.store.heads import MISMATCH
 from safe_psrl_server.store.interface import (
     Append,
     StoredStream,
@@ -28,11 +30,11 @@ from safe_psrl_server.store.interface import (
     StreamHead,
 )
 from safe_psrl_server.store.postgres import commit, streams
+from safe_psrl_server.store.postgres.heads import SLOTS, heads_match
 from safe_psrl_server.store.postgres.schema import create_tables
 
 MAX_NAME_LENGTH: Final = 500  # characters; longer names do not fit into an index
 MAX_CONNECTIONS: Final = 5
-MAX_KNOWN_LINKS: Final = 100_000
 ATTEMPTS: Final = MAX_CONNECTIONS + 2  # after a restart of the database each connection in the pool fails once
 START_SECONDS: Final = 10.0  # how long a database that is starting is waited for
 CONNECT_SECONDS: Final = 5
@@ -76,11 +78,14 @@ class PostgresStore:
             raise StoreError(f"store {self._shown}: {_one_line(error)}") from None
         self._pool: AsyncConnectionPool[Database] | None = None
         self._links: dict[str, Link] = {}  # the head of each stream when it was last read or written here
+        self._slot = random.randrange(SLOTS)  # of the head record
 
     async def open(self) -> None:
         try:
             async with await self._first_connection() as db:
                 await create_tables(db)
+                if not await heads_match(db):
+                    raise StoreError(f"the database {self._shown} {MISMATCH}")
         except LOST as error:
             raise StoreError(f"the database {self._shown} cannot be used: {_one_line(error)}") from error
         self._pool = AsyncConnectionPool(
@@ -128,10 +133,10 @@ class PostgresStore:
         raise StoreUnavailableError(f"the database {self._shown} rolled back {ATTEMPTS} times")
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
-        await self._transaction(lambda db: streams.save_snapshot(db, agent, version, snapshot))
+        await self._transaction(lambda db: streams.save_snapshot(db, agent, version, snapshot, self._links.get(agent)))
 
     async def restore(self, agent: str, stream: StoredStream) -> None:
-        await self._transaction(lambda db: streams.restore(db, agent, stream))
+        await self._transaction(lambda db: streams.restore(db, agent, stream, self._slot))
 
     def usage(self) -> StoreUsage | None:
         return None
@@ -143,37 +148,35 @@ class PostgresStore:
 
     async def _commit(self, db: Database, appends: Sequence[Append]) -> set[str]:
         links = await self._links_of(db, appends)
-        ready = [
-            commit.LinkedAppend(
-                append.agent,
-                links[append.agent],
-                chained(links[append.agent], append.events),
-                append.policies,
-                append.dropped_policies,
-            )
-            for append in appends
-            if append.events and links[append.agent].version == append.expected_version
-        ]
-        checks = {append.agent: append.expected_version for append in appends if not append.events}
-        written = await commit.write(db, ready, checks) if ready or checks else set[str]()
+        ready, checks = list[commit.LinkedAppend](), dict[str, Link]()
+        for append in appends:
+            link = links.get(append.agent, Link(append.expected_version, b""))
+            if not _changes(append):
+                checks[append.agent] = link if link.version else Link(0, b"")
+            elif link.version == append.expected_version:
+                ready.append(_linked(append, link))
+        written = await commit.write(db, ready, checks, self._slot) if ready or checks else set[str]()
         self._remember({append.agent: append.head for append in ready if append.agent in written})
         return {append.agent for append in appends} - written
 
     async def _links_of(self, db: Database, appends: Sequence[Append]) -> Mapping[str, Link]:
         """The heads that `appends` continue; read only if they are not known at the expected version."""
         links, unknown = dict[str, Link](), list[str]()
-        for agent, expected, events, *_ in appends:
+        for append in appends:
+            agent, expected = append.agent, append.expected_version
             known = BEGINNING if expected == 0 else self._links.get(agent)
             if known is not None and known.version == expected:
                 links[agent] = known
-            elif events:
+            elif _changes(append):
                 unknown.append(agent)
         return links | await commit.read_links(db, unknown) if unknown else links
 
     def _remember(self, links: Mapping[str, Link]) -> None:
-        if len(self._links) > MAX_KNOWN_LINKS:
-            self._links.clear()  # they are read again
-        self._links.update(links)
+        for agent, link in links.items():
+            if link.version:
+                self._links[agent] = link
+            else:
+                self._links.pop(agent, None)  # deleted, or never created
 
     async def _transaction(self, work: Callable[[Database], Awaitable[Result]]) -> Result:
         """Run `work` in a transaction. Repeated if a connection is lost, or if other replicas interfere."""
@@ -222,6 +225,18 @@ async def _configure(db: Database) -> None:
     found = await (await db.execute("SHOW synchronous_commit")).fetchone()
     if found is None or found[0] in WEAK_COMMITS:  # stronger settings stay
         await db.execute("SET synchronous_commit = on")
+
+
+def _changes(append: Append) -> bool:
+    """Whether it does more than check the version."""
+    return bool(append.expected_version) if append.deleted else bool(append.events)
+
+
+def _linked(append: Append, seen: Link) -> commit.LinkedAppend:
+    if append.deleted:
+        return commit.LinkedAppend(append.agent, seen)
+    rows = chained(seen, append.events)
+    return commit.LinkedAppend(append.agent, seen, rows, append.policies, append.dropped_policies)
 
 
 def _is_storable(agent: str) -> bool:

@@ -6,9 +6,11 @@ from typing import Any, Final, NamedTuple
 from psycopg import AsyncConnection
 
 from safe_psrl_server.store.chain import BEGINNING, Link, is_intact, rechained, snapshot_digest, verified
+from safe_psrl_server.store.heads import head_digest, is_intact_head
 from safe_psrl_server.store.interface import DamagedStreamError, StoredStream, StreamHead, VersionConflictError
+from safe_psrl_server.store.postgres.heads import CHANGE
 
-HEAD: Final = "SELECT version, link FROM safe_psrl_streams WHERE agent = %s"
+HEAD: Final = "SELECT version, link, digest FROM safe_psrl_streams WHERE agent = %s"
 SNAPSHOTS: Final = "SELECT version, link, payload, digest FROM safe_psrl_snapshots WHERE agent = %s ORDER BY version DESC"
 EVENTS_FROM: Final = "SELECT version, payload, link FROM safe_psrl_events WHERE agent = %s AND version >= %s ORDER BY version"
 POLICIES_AFTER: Final = "SELECT episode, payload FROM safe_psrl_policies WHERE agent = %s AND version > %s"
@@ -28,8 +30,10 @@ SAVE_SNAPSHOT: Final = """
     ON CONFLICT (agent, version) DO UPDATE SET link = excluded.link, payload = excluded.payload, digest = excluded.digest
 """
 NEW_STREAM: Final = """
-    INSERT INTO safe_psrl_streams (agent, version, link) VALUES (%s, %s, %b) ON CONFLICT (agent) DO NOTHING
+    INSERT INTO safe_psrl_streams (agent, version, link, digest) VALUES (%s, %s, %b, %s) ON CONFLICT (agent) DO NOTHING
 """
+LOCK_HEAD: Final = "SELECT version, link FROM safe_psrl_streams WHERE agent = %s FOR KEY SHARE"  # against its deletion
+LINK: Final = "SELECT link FROM safe_psrl_events WHERE agent = %s AND version = %s"
 NEW_EVENTS: Final = """
     INSERT INTO safe_psrl_events (agent, version, payload, link)
     SELECT %s, event.* FROM unnest(%s::bigint[], %b::bytea[], %b::bytea[]) AS event
@@ -66,8 +70,12 @@ async def load(db: Database, agent: str) -> Loaded:
         if snapshots or rows or policies:
             raise DamagedStreamError("its head is missing")
         return Loaded(StoredStream(None, [], 0), BEGINNING)
-    head = Link(*found[0])
-    return Loaded(StoredStream(intact[2] if intact else None, verified(start, rows, head), head.version, policies), head)
+    version, link, _ = found[0]
+    head = Link(version, link)
+    events = verified(start, rows, head)
+    if not is_intact_head((agent, *found[0])):
+        raise DamagedStreamError("its head was changed")
+    return Loaded(StoredStream(intact[2] if intact else None, events, version, policies), head)
 
 
 async def load_tail(db: Database, agent: str, after: int, known: bytes | None) -> Loaded | None:
@@ -79,19 +87,26 @@ async def load_tail(db: Database, agent: str, after: int, known: bytes | None) -
         if not rows or rows[0][0] != after or known not in {None, rows[0][2]}:
             return None
         start, rows = Link(after, rows[0][2]), rows[1:]
-    head = Link(*found[0]) if found else BEGINNING
+    head = Link(*found[0][:2]) if found else BEGINNING
     if head.version < after or (rows[0][0] if rows else head.version + 1) != after + 1:
         return None
     policies = dict(await _rows(db, POLICIES_AFTER, agent, after))
     return Loaded(StoredStream(None, verified(start, rows, head), head.version, policies), head)
 
 
-async def save_snapshot(db: Database, agent: str, version: int, snapshot: bytes) -> None:
-    """Keeps two snapshots. Events are deleted up to the older one, and only after that was verified."""
+async def save_snapshot(db: Database, agent: str, version: int, snapshot: bytes, known: Link | None) -> None:
+    """Keeps two snapshots. Events are deleted up to the older one, and only after that was verified.
+
+    Nothing is stored if the stream was deleted, or has another event than `known`: then it was created again.
+    """
+    await db.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")  # the lock does not fail because of an append
+    found = await _rows(db, LOCK_HEAD, agent)
+    if not found or (known is not None and await _is_another(db, agent, Link(*found[0]), known)):
+        return
     older = next((row for row in await _rows(db, SNAPSHOTS, agent) if is_intact(agent, row)), None)
     if older is not None and older[0] >= version:
         return
-    found = await _rows(db, "SELECT link FROM safe_psrl_events WHERE agent = %s AND version = %s", agent, version)
+    found = await _rows(db, LINK, agent, version)
     if not found:
         raise DamagedStreamError(f"event {version}, of which a snapshot was taken, is missing")
     await _write_snapshot(db, agent, Link(version, found[0][0]), snapshot)
@@ -100,10 +115,18 @@ async def save_snapshot(db: Database, agent: str, version: int, snapshot: bytes)
         await db.execute("DELETE FROM safe_psrl_snapshots WHERE agent = %s AND version < %s", (agent, older[0]))
 
 
-async def restore(db: Database, agent: str, stream: StoredStream) -> None:
+async def _is_another(db: Database, agent: str, head: Link, known: Link) -> bool:
+    """Whether a stream at `head` is another than the one that had the event `known`."""
+    if head.version <= known.version:
+        return head != known
+    return any(link != known.link for (link,) in await _rows(db, LINK, agent, known.version))
+
+
+async def restore(db: Database, agent: str, stream: StoredStream, slot: int) -> None:
     start, rows = rechained(stream)
     head = Link(rows[-1].version, rows[-1].link) if rows else start
-    made = await db.execute(NEW_STREAM, (agent, *head))
+    digest = head_digest(agent, head)
+    made = await db.execute(NEW_STREAM, (agent, *head, digest))
     if not made.rowcount:
         found = await _rows(db, HEAD, agent)
         raise VersionConflictError(agent, 0, found[0][0] if found else 0)
@@ -114,6 +137,7 @@ async def restore(db: Database, agent: str, stream: StoredStream) -> None:
         await db.execute(NEW_EVENTS, (agent, *columns))
     if stream.policies:
         await db.execute(NEW_POLICIES, (agent, stream.version, list(stream.policies), list(stream.policies.values())))
+    await db.execute(CHANGE, (digest, slot))
 
 
 async def _write_snapshot(db: Database, agent: str, at: Link, snapshot: bytes) -> None:

@@ -69,7 +69,7 @@ class CommitCounter:
 
     def check(self, committed: int) -> None:
         """Raise `StoreError` if the database has fewer commits than were acknowledged, or if the counter is unreadable."""
-        require_commits(self._path, committed)
+        require_commits(self._path.parent, acknowledged_commits(self._path), committed)
 
     def write(self, number: int) -> None:
         assert self._file is not None  # noqa: S101  # opened by `open`
@@ -88,15 +88,16 @@ def acknowledged_commits(path: Path) -> int:
     except FileNotFoundError:
         return 0
     if text and not text.isdecimal():
-        raise StoreError(f"{path} is unreadable: restore the directory from a backup, or delete the file to skip its check")
+        raise StoreError(f"{path} is unreadable: restore the directory from a backup")
     return int(text or 0)
 
 
-def require_commits(path: Path, committed: int) -> None:
-    """Raise `StoreError` if `committed` is less than the number in the file."""
-    missing = acknowledged_commits(path) - committed
+def require_commits(directory: Path, acknowledged: int, committed: int) -> None:
+    """Raise `StoreError` if `committed` is less than `acknowledged`."""
+    missing = acknowledged - committed
     if missing > 0:
         raise StoreError(
-            f"the database is {missing} commits behind what was acknowledged: its write-ahead log was damaged. "
-            f"Restore it from a backup; to continue with what is left, delete {path}"
+            f"the database in {directory} is {missing} commits behind what was acknowledged: its write-ahead log was cut "
+            "or removed, or the database file is an older one. Put the missing files back, or restore the directory from a "
+            "backup with 'safe-psrl store restore'"
         )

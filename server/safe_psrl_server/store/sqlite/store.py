@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+from safe_psrl_server.store.heads import MISMATCH
 from safe_psrl_server.store.interface import (
     Append,
     DamagedStreamError,
@@ -25,9 +26,11 @@ from safe_psrl_server.store.interface import (
 )
 from safe_psrl_server.store.sqlite import streams
 from safe_psrl_server.store.sqlite.directory import CommitCounter, DatabaseLock
-from safe_psrl_server.store.sqlite.streams import commit_number, create_tables
+from safe_psrl_server.store.sqlite.heads import LastCommit, heads_match, last_commit
+from safe_psrl_server.store.sqlite.streams import create_tables
 
 DATABASE_FILE: Final = "safe-psrl.db"
+MOST_BYTES_REWRITTEN: Final = 2**28  # at a stop, which must not take long
 UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from messages that quote damaged bytes
 Result = TypeVar("Result")
 
@@ -70,10 +73,14 @@ class SqliteStore:
         return await self._write(lambda db: streams.append(db, appends))
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
-        await self._write(lambda db: streams.save_snapshot(db, agent, version, snapshot))
+        def save(db: sqlite3.Connection) -> tuple[None, int]:
+            streams.save_snapshot(db, agent, version, snapshot)
+            return None, 0
+
+        await self._write(save)
 
     async def restore(self, agent: str, stream: StoredStream) -> None:
-        await self._write(lambda db: streams.restore(db, agent, stream))
+        await self._write(lambda db: (None, streams.restore(db, agent, stream)))
 
     def usage(self) -> StoreUsage | None:
         used = 0
@@ -90,9 +97,15 @@ class SqliteStore:
         self._reader.shutdown()
         self._closing.close()
 
+    def _erase_remnants(self) -> None:
+        """Of deleted agents. What fails is tried again at the next close."""
+        with suppress(OSError, sqlite3.Error):
+            if self._failure is None and self._path.stat().st_size <= MOST_BYTES_REWRITTEN:
+                streams.erase_remnants(self._writing)
+
     # --- threads
 
-    async def _write(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+    async def _write(self, work: Callable[[sqlite3.Connection], tuple[Result, int]]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._writer, self._transaction, work)
 
     async def _read(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
@@ -106,8 +119,9 @@ class SqliteStore:
 
     # --- in the writer thread
 
-    def _transaction(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Commit what `work` does; it is durable on return. Whatever it raises by intent rolls back and changes nothing."""
+    def _transaction(self, work: Callable[[sqlite3.Connection], tuple[Result, int]]) -> Result:
+        """Commit what `work` does, and by what it changes the head record; it is durable on return. Whatever it raises by
+        intent rolls back and changes nothing."""
         if self._failure is not None:
             raise self._failure
         db = self._writing
@@ -116,14 +130,15 @@ class SqliteStore:
                 raise OSError(f"{self._path} was moved, deleted or replaced")  # noqa: TRY301  # handled like a failed write
             db.execute("BEGIN IMMEDIATE")
             try:
-                result = work(db)
+                result, change = work(db)
             except (VersionConflictError, DamagedStreamError):
                 db.execute("ROLLBACK")
                 raise
-            db.execute("UPDATE commits SET number = number + 1")
+            db.execute("UPDATE commits SET number = number + 1, heads = ?", (self._heads ^ change,))
             db.execute("COMMIT")
             self._commits += 1
             self._counter.write(self._commits)
+            self._heads ^= change
         except (VersionConflictError, DamagedStreamError):
             raise
         except Exception as error:
@@ -136,29 +151,32 @@ class SqliteStore:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
             undo.callback(self._lock.release)
-            self._refuse_loss()
+            is_verified = self._refuse_loss()
             self._counter.open()
             undo.callback(self._counter.close)
             self._writing = self._connect()
             undo.callback(self._writing.close)
-            self._commits = self._checked_commits()
+            self._commits, self._heads = self._last_commit(is_verified=is_verified)
             self._reading = self._connect()
             undo.callback(self._reading.close)
+            undo.callback(self._erase_remnants)
             self._closing = undo.pop_all()
 
-    def _refuse_loss(self) -> None:
-        """Compare with the counter before a byte is changed: a connection that may write drops a log it cannot read."""
+    def _refuse_loss(self) -> bool:
+        """Compare with the counter and the head record before a byte is changed: a connection that may write drops a log it
+        cannot read. Returns False if there is nothing that could be compared."""
         db = sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)
         try:
-            commits = commit_number(db)
+            commit = last_commit(db)
+            if commit is not None:
+                self._check(db, commit)
         except UNREADABLE as error:
-            if "no such table" not in str(error):
-                return  # `_connect` reports what is wrong
-            commits = 0  # a new file, or one whose content was in the write-ahead log
+            if "no such table" in str(error):  # a new file, or one whose content was in the write-ahead log
+                self._counter.check(0)
+            return False  # `_connect` reports what is wrong
         finally:
             db.close()
-        if commits is not None:
-            self._counter.check(commits)
+        return commit is not None
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
@@ -178,17 +196,24 @@ class SqliteStore:
             raise StoreError(f"the store in {self._directory} cannot keep a write-ahead log there: use a local disk")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA busy_timeout = 5000")
+        db.execute("PRAGMA secure_delete = ON")
         create_tables(db)
 
-    def _checked_commits(self) -> int:
+    def _last_commit(self, *, is_verified: bool) -> LastCommit:
         try:
-            commits = commit_number(self._writing)
+            commit = last_commit(self._writing)
+            if commit is None:
+                raise self._damaged("no commit number")
+            if not is_verified:
+                self._check(self._writing, commit)
         except UNREADABLE as error:
             raise self._damaged(error) from error
-        if commits is None:
-            raise self._damaged("no commit number")
-        self._counter.check(commits)
-        return commits
+        return commit
+
+    def _check(self, db: sqlite3.Connection, commit: LastCommit) -> None:
+        self._counter.check(commit.number)
+        if not heads_match(db, commit.heads):
+            raise StoreError(f"the database in {self._directory} {MISMATCH}")
 
     def _damaged(self, problem: object) -> StoreError:
         return StoreError(f"the database in {self._directory} is damaged ({_one_line(problem)}): restore it from a backup")

@@ -2,9 +2,10 @@
 
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from safe_psrl_server.store.chain import BEGINNING, EventRow, Link, chained, is_intact, rechained, snapshot_digest, verified
+from safe_psrl_server.store.heads import head_digest, is_intact_head
 from safe_psrl_server.store.interface import (
     Append,
     DamagedStreamError,
@@ -23,7 +24,8 @@ TABLES: Final = """
     CREATE TABLE streams (
         agent TEXT PRIMARY KEY,
         version INTEGER NOT NULL,
-        link BLOB NOT NULL
+        link BLOB NOT NULL,
+        digest INTEGER NOT NULL
     ) WITHOUT ROWID;
     CREATE TABLE events (
         agent TEXT NOT NULL,
@@ -47,8 +49,13 @@ TABLES: Final = """
         payload BLOB NOT NULL,
         PRIMARY KEY (agent, episode)
     );
-    CREATE TABLE commits (only INTEGER PRIMARY KEY CHECK (only = 1), number INTEGER NOT NULL);
-    INSERT INTO commits VALUES (1, 0);
+    CREATE TABLE commits (
+        only INTEGER PRIMARY KEY CHECK (only = 1),
+        number INTEGER NOT NULL,
+        heads INTEGER NOT NULL,
+        remnants INTEGER NOT NULL
+    );
+    INSERT INTO commits VALUES (1, 0, 0, 0);
 """
 
 
@@ -68,12 +75,6 @@ def create_tables(db: sqlite3.Connection) -> None:
         raise StoreError("the database file is damaged: it has tables, but no schema version; restore it from a backup")
 
 
-def commit_number(db: sqlite3.Connection) -> int | None:
-    """The number of the last commit; None if the row is unusable."""
-    row = db.execute("SELECT number FROM commits").fetchone()
-    return row[0] if row is not None and isinstance(row[0], int) and row[0] >= 0 else None
-
-
 EVENTS_AFTER: Final = "SELECT version, payload, link FROM events WHERE agent = ? AND version > ? ORDER BY version"
 POLICIES_AFTER: Final = "SELECT episode, payload FROM policies WHERE agent = ? AND version > ?"
 ALL_HEADS: Final = """
@@ -88,6 +89,9 @@ ALL_HEADS: Final = """
 SOME_HEADS: Final = """
     SELECT agent, version, coalesce((SELECT max(version) FROM snapshots WHERE snapshots.agent = streams.agent), 0)
     FROM streams WHERE agent IN ({})
+"""
+UPSERT: Final = """
+    ON CONFLICT (agent) DO UPDATE SET version = excluded.version, link = excluded.link, digest = excluded.digest
 """
 Row = TypeVar("Row")
 MOST_ROWS: Final = 500  # of one INSERT: SQLite limits the parameters of a statement
@@ -108,7 +112,7 @@ def load(db: sqlite3.Connection, agent: str) -> StoredStream:
     """From the newest intact snapshot, every event up to the head, each one verified."""
     db.execute("BEGIN")  # one view for all reads
     try:
-        head = db.execute("SELECT version, link FROM streams WHERE agent = ?", (agent,)).fetchone()
+        head = db.execute("SELECT version, link, digest FROM streams WHERE agent = ?", (agent,)).fetchone()
         snapshots = db.execute(
             "SELECT version, link, payload, digest FROM snapshots WHERE agent = ? ORDER BY version DESC", (agent,)
         ).fetchall()
@@ -122,8 +126,11 @@ def load(db: sqlite3.Connection, agent: str) -> StoredStream:
         if snapshots or rows or policies:
             raise DamagedStreamError("its head is missing")
         return StoredStream(None, [], 0)
-    events = verified(start, rows, Link(*head))
-    return StoredStream(intact[2] if intact else None, events, head[0], policies)
+    version, link, _ = head
+    events = verified(start, rows, Link(version, link))
+    if not is_intact_head((agent, *head)):
+        raise DamagedStreamError("its head was changed")
+    return StoredStream(intact[2] if intact else None, events, version, policies)
 
 
 def load_tail(db: sqlite3.Connection, agent: str, after: int) -> StoredStream | None:
@@ -141,28 +148,59 @@ def load_tail(db: sqlite3.Connection, agent: str, after: int) -> StoredStream | 
     return StoredStream(None, verified(start, rows, Link(*head)), head[0], policies)
 
 
-def append(db: sqlite3.Connection, appends: Sequence[Append]) -> set[str]:
-    """Compare and append; returns the agents in conflict. A few statements, however many appends there are."""
+class Appended(NamedTuple):
+    """The agents in conflict, and by what the others change the head record."""
+
+    conflicts: set[str]
+    change: int
+
+
+def append(db: sqlite3.Connection, appends: Sequence[Append]) -> Appended:
+    """Compare and append, or delete. A few statements, however many appends there are."""
     names = [one.agent for one in appends]
     found = db.execute(f"SELECT agent, version, link FROM streams WHERE agent IN ({_marks(names)})", names)  # noqa: S608  # marks
     links = {agent: Link(version, link) for agent, version, link in found}
-    rows, conflicts, moved = list[tuple[str, EventRow]](), set[str](), dict[str, Link]()
+    rows, conflicts, deleted = list[tuple[str, EventRow]](), set[str](), list[str]()
+    moved, change = list[tuple[str, int, bytes, int]](), 0
     for one in appends:
         start = links.get(one.agent, BEGINNING)
         if start.version != one.expected_version:
             conflicts.add(one.agent)
+        elif one.deleted:
+            deleted.append(one.agent)
+            change ^= head_digest(one.agent, start)
         elif one.events:
             added = chained(start, one.events)
             rows += [(one.agent, row) for row in added]
-            moved[one.agent] = Link(added[-1].version, added[-1].link)
+            head = Link(added[-1].version, added[-1].link)
+            digest = head_digest(one.agent, head)
+            moved.append((one.agent, *head, digest))
+            change ^= head_digest(one.agent, start) ^ digest
             drop_policies(db, one.agent, one.dropped_policies)
-            insert_policies(db, one.agent, added[-1].version, one.policies)
+            insert_policies(db, one.agent, head.version, one.policies)
     insert_events(db, rows)
-    for part in _parts(list(moved.items())):
-        values = [value for agent, link in part for value in (agent, *link)]
-        upsert = "ON CONFLICT (agent) DO UPDATE SET version = excluded.version, link = excluded.link"
-        db.execute(f"INSERT INTO streams (agent, version, link) VALUES {_rows(len(part), 3)} {upsert}", values)  # noqa: S608  # marks
-    return conflicts
+    for part in _parts(moved):
+        values = [value for row in part for value in row]
+        db.execute(f"INSERT INTO streams (agent, version, link, digest) VALUES {_rows(len(part), 4)} {UPSERT}", values)  # noqa: S608  # marks
+    _delete(db, deleted)
+    return Appended(conflicts, change)
+
+
+def _delete(db: sqlite3.Connection, agents: Sequence[str]) -> None:
+    for part in _parts(agents):
+        for table in ("streams", "events", "snapshots", "policies"):
+            db.execute(f"DELETE FROM {table} WHERE agent IN ({_marks(part)})", part)  # noqa: S608  # marks
+    if agents:
+        db.execute("UPDATE commits SET remnants = 1")
+
+
+def erase_remnants(db: sqlite3.Connection) -> None:
+    """Rewrite the database if agents were deleted since it was last rewritten. `secure_delete` overwrites their rows, but not
+    the copies that SQLite leaves in unused parts of pages when it moves rows between pages."""
+    (due,) = db.execute("SELECT remnants FROM commits").fetchone()
+    if due:
+        db.execute("VACUUM")
+        db.execute("UPDATE commits SET remnants = 0")
 
 
 def insert_events(db: sqlite3.Connection, rows: Sequence[tuple[str, EventRow]]) -> None:
@@ -190,6 +228,8 @@ def save_snapshot(db: sqlite3.Connection, agent: str, version: int, snapshot: by
         return
     found = db.execute("SELECT link FROM events WHERE agent = ? AND version = ?", (agent, version)).fetchone()
     if found is None:
+        if db.execute("SELECT 1 FROM streams WHERE agent = ?", (agent,)).fetchone() is None:
+            return
         raise DamagedStreamError(f"event {version}, which the snapshot includes, is missing")
     _insert_snapshot(db, agent, Link(version, found[0]), snapshot)
     if older is not None:
@@ -197,8 +237,8 @@ def save_snapshot(db: sqlite3.Connection, agent: str, version: int, snapshot: by
         db.execute("DELETE FROM snapshots WHERE agent = ? AND version < ?", (agent, older[0]))
 
 
-def restore(db: sqlite3.Connection, agent: str, stream: StoredStream) -> None:
-    """Raises `VersionConflictError` if the agent has a stream."""
+def restore(db: sqlite3.Connection, agent: str, stream: StoredStream) -> int:
+    """Returns by what the head record changes. Raises `VersionConflictError` if the agent has a stream."""
     found = db.execute("SELECT version FROM streams WHERE agent = ?", (agent,)).fetchone()
     if found is not None:
         raise VersionConflictError(agent, 0, found[0])
@@ -208,7 +248,9 @@ def restore(db: sqlite3.Connection, agent: str, stream: StoredStream) -> None:
     insert_events(db, [(agent, row) for row in rows])
     insert_policies(db, agent, stream.version, stream.policies)
     head = Link(rows[-1].version, rows[-1].link) if rows else start
-    db.execute("INSERT INTO streams (agent, version, link) VALUES (?, ?, ?)", (agent, *head))
+    digest = head_digest(agent, head)
+    db.execute("INSERT INTO streams (agent, version, link, digest) VALUES (?, ?, ?, ?)", (agent, *head, digest))
+    return digest
 
 
 def _insert_snapshot(db: sqlite3.Connection, agent: str, at: Link, snapshot: bytes) -> None:
