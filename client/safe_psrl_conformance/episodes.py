@@ -105,5 +105,7 @@ def report_and_begin(wire: Wire) -> None:
     together = wire.report_episode(names[0], 1, trajectory, next=following).next
     wire.report_episode(names[1], 1, trajectory)
     apart = wire.start(names[1], request_id="b", state=1, with_policy=True)
+    for reply in (together, apart):
+        reply.ClearField("incarnation")  # that of its agent
     same("the next episode, compared with one that is begun by itself,", together, apart)
     same("open episodes", list(wire.status(names[0]).open_episodes), [2])

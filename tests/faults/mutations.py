@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-COMMIT_CALL: Final = "            conflicts = await self._store.commit([decided.append for decided in batch])\n"
+COMMIT_CALL: Final = "                conflicts = await self._store.commit([decided.append for decided in batch])\n"
 MUTATIONS: Final = (
     Mutation("nothing is committed", "Killed", [Edit(SQLITE, 'db.execute("COMMIT")', 'db.execute("ROLLBACK")')]),
     Mutation(
@@ -69,11 +69,11 @@ MUTATIONS: Final = (
             Edit(
                 RUNTIME,
                 COMMIT_CALL,
-                "            for _, agent, decision, *_ in batch:\n"
-                "                for event in decision.events:\n"
-                "                    agent.record.apply(event)\n"
-                "                    agent.changed(event.time_micros, 1)\n"
-                "                    self._on_change(agent)\n" + COMMIT_CALL,
+                "                for _, agent, decision, *_ in batch:\n"
+                "                    for event in decision.events:\n"
+                "                        agent.record.apply(event)\n"
+                "                        agent.changed(event.time_micros, 1)\n"
+                "                        self._on_change(agent)\n" + COMMIT_CALL,
             )
         ],
         rounds=6,
@@ -85,9 +85,9 @@ MUTATIONS: Final = (
             Edit(
                 RUNTIME,
                 COMMIT_CALL,
-                "            for call, agent, decision, _, refusal in batch:\n"
-                "                if refusal is None and agent.record.exists:\n"
-                "                    call.answer(decision.reply)\n" + COMMIT_CALL,
+                "                for call, agent, decision, _, rejection in batch:\n"
+                "                    if rejection is None and agent.record.exists:\n"
+                "                        call.end(None, decision.reply)\n" + COMMIT_CALL,
             )
         ],
         rounds=3,
@@ -99,8 +99,9 @@ MUTATIONS: Final = (
             Edit(
                 RUNTIME,
                 COMMIT_CALL,
-                "            self._background.start(self._store.commit([decided.append for decided in batch]))\n"
-                "            conflicts = set()\n",
+                "                unawaited = self._store.commit([decided.append for decided in batch])\n"
+                "                self._tasks.add(asyncio.create_task(unawaited))\n"
+                "                conflicts = set()\n",
             )
         ],
         rounds=3,
@@ -111,9 +112,9 @@ MUTATIONS: Final = (
         [
             Edit(
                 RUNTIME,
-                "        except StoreUnavailableError as error:\n",
-                "        except StoreFailedError:\n            conflicts = set()\n"
-                "        except StoreUnavailableError as error:\n",
+                COMMIT_CALL,
+                "                try:\n    " + COMMIT_CALL + "                except StoreFailedError:\n"
+                "                    conflicts = set()\n",
             )
         ],
     ),
@@ -123,8 +124,8 @@ MUTATIONS: Final = (
         [
             Edit(
                 RUNTIME,
-                "                self._end(decided.call, unavailable(error))\n            return\n",
-                "                decided.call.answer(decided.decision.reply)\n            conflicts = set()\n",
+                "                    self._end(decided.call, unavailable(error))\n",
+                "                    self._end(decided.call, None, decided.decision.reply)\n",
             )
         ],
         rounds=2,
@@ -132,7 +133,7 @@ MUTATIONS: Final = (
     Mutation(
         "a conflict is ignored",
         "ReplicaKilled",
-        [Edit(RUNTIME, "if decided.append.agent in conflicts:", "if decided.append.agent is None:")],
+        [Edit(RUNTIME, "if decided.call.agent in conflicts:", "if decided.call.agent is None:")],
     ),
     Mutation(
         "a replica appends without a version check",
@@ -150,7 +151,13 @@ MUTATIONS: Final = (
     Mutation(
         "the event loop waits for the disk",
         "DiskStalls",
-        [Edit(SQLITE, "await asyncio.get_running_loop().run_in_executor(thread, work, *arguments)", "work(*arguments)")],
+        [
+            Edit(
+                SQLITE,
+                "await asyncio.get_running_loop().run_in_executor(self._writer, self._transaction, work)",
+                "self._transaction(work)",
+            )
+        ],
     ),
     Mutation("commits are not flushed", "SyncFails", [Edit(SQLITE, "synchronous = FULL", "synchronous = OFF")]),
     Mutation(
@@ -168,7 +175,7 @@ MUTATIONS: Final = (
     Mutation(
         "the commit counter is not checked",
         "Damaged",
-        [Edit(f"{SERVER}/store/sqlite/commit_counter.py", "    if missing > 0:\n", "    if missing is None:\n")],
+        [Edit(f"{SERVER}/store/sqlite/directory.py", "    if missing > 0:\n", "    if missing is None:\n")],
     ),
     Mutation(
         "the chain of events is not verified",
@@ -226,9 +233,9 @@ MUTATIONS: Final = (
         [
             Edit(
                 DECISIONS,
-                "        return [], Reported(episode, step, seen.next_state, True,",
+                "        return Decision([], Reported(episode, step, seen.next_state, True,",
                 "        again = observing(episode, [seen], False, now_micros)\n"
-                "        return again, Reported(episode, step, seen.next_state, True,",
+                "        return Decision(again, Reported(episode, step, seen.next_state, True,",
             )
         ],
     ),
@@ -252,7 +259,7 @@ MUTATIONS: Final = (
         "Stopped",
         [
             Edit(
-                f"{SERVER}/metrics/families.py",
+                f"{SERVER}/metrics/agents.py",
                 "lambda view: view.status.transitions)",
                 "lambda view: view.status.transitions + view.status.overridden_actions)",
             )

@@ -82,7 +82,7 @@ class Wire:
     """A context manager; `control` and `admin` are the stubs."""
 
     def __init__(self, target: str, metrics_port: int | None = None, token: str = "") -> None:
-        self.metrics_port = metrics_port
+        self.target, self.metrics_port = target, metrics_port
         self.channel = grpc.insecure_channel(target)
         channel = grpc.intercept_channel(self.channel, *([_Bearer(token)] if token else []))
         self.control = control_pb2_grpc.ControlServiceStub(channel)
@@ -150,7 +150,13 @@ class Wire:
 
 
 @contextmanager
-def serving(**settings: Any) -> Iterator[Wire]:
+def serving(token: str = "", **settings: Any) -> Iterator[Wire]:
     """A client of a server in this process."""
-    with EmbeddedServer(**settings) as server, Wire(server.target, server.metrics_port) as wire:
+    with EmbeddedServer(**settings) as server, Wire(server.target, server.metrics_port, token) as wire:
         yield wire
+
+
+def without_incarnation(reply: Any) -> Any:
+    """What two agents with the same experience reply alike."""
+    reply.ClearField("incarnation")
+    return reply

@@ -13,7 +13,6 @@ from safe_psrl_server.errors import DeadlineError, UnavailableError
 from safe_psrl_server.security.caller import caller
 
 GATHER_SECONDS: Final = 0.002  # how long a batch waits to grow, if the previous one held more than one call
-NOT_READY: Final = "the server is starting or stopping; try again", "NOT_READY"
 
 
 class Prepared(NamedTuple):
@@ -58,7 +57,7 @@ class Inbox:
     """Filled by calls, emptied by the runtime. The calls of an agent that is held wait until it is released."""
 
     def __init__(self, call_seconds: float) -> None:
-        self.rejection: tuple[str, str] | None = NOT_READY  # message and reason, for every new call
+        self.rejection: Callable[[], UnavailableError] | None = not_ready  # of every new call
         self._call_seconds = call_seconds
         self._queues: dict[str, deque[Call[Any]]] = {}  # none of them is empty
         self._held: dict[str, deque[asyncio.Future[None]]] = {}  # with those that wait to hold the agent next
@@ -71,7 +70,7 @@ class Inbox:
     def check_ready(self) -> None:
         """Raise `UnavailableError` while the server is starting or stopping."""
         if self.rejection is not None:
-            raise UnavailableError(*self.rejection)
+            raise self.rejection()
 
     def submit(self, agent: str, decide: Decide[Reply], *, may_create: bool = False) -> "asyncio.Future[Reply]":
         """Enqueue a call; its reply is the future's result. Calls for one agent are decided in the order of submission.
@@ -175,3 +174,7 @@ class Inbox:
         await self._changed.wait()
         timer.cancel()
         self._wanted = 1
+
+
+def not_ready() -> UnavailableError:
+    return UnavailableError("the server is starting or stopping; try again", "NOT_READY")

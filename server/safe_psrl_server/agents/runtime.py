@@ -15,7 +15,7 @@ import structlog
 
 from safe_psrl_server.agents.decisions import Decision
 from safe_psrl_server.agents.events import is_bulky
-from safe_psrl_server.agents.inbox import NOT_READY, Call, Inbox, Prepared
+from safe_psrl_server.agents.inbox import Call, Inbox, Prepared, not_ready
 from safe_psrl_server.agents.planner import Planner
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.registry import Agent, Registry, no_agent, unavailable
@@ -71,7 +71,7 @@ class Runtime:
     @ready.setter
     def ready(self, ready: bool) -> None:
         """Whether calls are accepted."""
-        self._inbox.rejection = None if ready else NOT_READY
+        self._inbox.rejection = None if ready else not_ready
 
     async def finish(self) -> None:
         """Return when every call is answered."""
@@ -94,6 +94,7 @@ class Runtime:
                         self._decide_again(decided)
                     else:
                         self._apply(decided)
+                del calls, batch, decided  # or they would live until the next call
             except StoreUnavailableError as error:
                 log.warning("commit failed", error=str(error), appends=len(batch))
                 for decided in batch:
@@ -167,7 +168,7 @@ class Runtime:
             existed, known = record.exists, record.totals.transitions
             if not existed and is_bulky(decision.events):  # its tables take time to build: the next use does it in a thread
                 self._registry.evict(call.agent)
-                self._end(call, rejection, decision.reply)
+                self._end(call, None, decision.reply)
                 return
             try:
                 for event in decision.events:
@@ -185,7 +186,8 @@ class Runtime:
                 self._on_change(agent)
             else:
                 self._registry.note(agent)
-        self._end(call, rejection, decision.reply)
+        call.end(rejection, decision.reply)
+        self._inbox.release(call.agent)
 
     def _end(self, call: Call[Any], error: Exception | None, reply: Any = None) -> None:
         call.end(error, reply)
@@ -196,10 +198,13 @@ class Runtime:
     def _fail(self, calls: list[Call[Any]], error: Exception) -> None:
         """The process must stop: fail every call."""
         self.failure = error if isinstance(error, StoreFailedError) else StoreFailedError(f"a commit failed: {error!r}")
-        stopping = self._inbox.rejection = f"the server is stopping: {self.failure}", "STORE_FAILED"
+        self._inbox.rejection = self._stopping
         for call in [*calls, *self._inbox.clear()]:
-            call.end(UnavailableError(*stopping))
+            call.end(self._stopping())
         self.failed.set()
+
+    def _stopping(self) -> UnavailableError:
+        return UnavailableError(f"the server is stopping: {self.failure}", "STORE_FAILED")
 
 
 def _append_of(record: AgentRecord, prepared: Prepared) -> Append:

@@ -42,7 +42,7 @@ class StatusFeed:
         loop = asyncio.get_running_loop()
         ends, seen, shown, first = loop.time() + self._agents.limits.watch_seconds, 0, set[str](), True
         while not self._agents.draining.is_set():
-            await self._compute()
+            await self._compute(0.0 if first else SHORTEST_SECONDS)
             identity, current = caller().identity, self._revision
             fresh = [entry.status for entry in self._entries.values() if entry.revision > seen]
             changed = [
@@ -63,11 +63,11 @@ class StatusFeed:
                 await asyncio.wait_for(self._agents.draining.wait(), interval)
         raise draining()
 
-    async def _compute(self) -> None:
-        """Bring the entries up to date, unless another watcher just did."""
+    async def _compute(self, age_seconds: float) -> None:
+        """Bring the entries up to date, unless another watcher did so within `age_seconds`."""
         loop = asyncio.get_running_loop()
         async with self._computing:
-            if loop.time() - self._computed < SHORTEST_SECONDS:
+            if loop.time() - self._computed < age_seconds:
                 return
             following, names = self._revision + 1, set[str]()
             for number, agent in enumerate(self._agents.agents()):

@@ -11,7 +11,7 @@ import pytest
 
 from safe_psrl_proto.v1 import admin_pb2, events_pb2
 from tests.safe_psrl_server.specs import make_spec, set_fields, transition
-from tests.safe_psrl_server.wire import Code, Wire, refusal
+from tests.safe_psrl_server.wire import Code, Wire, refusal, without_incarnation
 
 
 def exported(wire: Wire, agent: str) -> tuple[bytes, bytes]:
@@ -48,7 +48,7 @@ def test_an_agent_travels(wire: Wire, kind: dict[str, bool]) -> None:
     def go_on(name: str) -> list[Any]:
         replies: list[Any] = [wire.step(name, moved, episode=4, step=1), wire.step(name, moved, episode=4, step=2)]
         for _ in range(5):
-            replies.append(wire.start(name, 0, with_policy=True))
+            replies.append(without_incarnation(wire.start(name, 0, with_policy=True)))
             wire.report_episode(name, replies[-1].episode, *[moved] * 3)
         return replies
 

@@ -16,6 +16,7 @@ from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server import errors
 from safe_psrl_server.agents import definition
+from safe_psrl_server.config import Limits
 
 ROOT = Path(__file__).parents[3]
 MOST = 1_000_000  # table entries
@@ -64,7 +65,7 @@ def test_a_specification_that_asks_for_too_much_is_refused_before_it_gets_any(ch
     tracemalloc.start()
     try:
         with pytest.raises(errors.InvalidArgumentError):
-            definition.definition_of(message, MOST)
+            definition.definition_of(message, Limits(max_table_entries=MOST))
         assert tracemalloc.get_traced_memory()[1] < LITTLE
     finally:
         tracemalloc.stop()

@@ -280,9 +280,9 @@ async def test_a_page_of_the_list_reads_no_more_than_it_shows(pair: Pair) -> Non
     await here.create(*(f"agent-{i}" for i in range(9)))
     await here.commands.delete("agent-3")
     await there.agents.refresh("agent-1", 3)
-    assert [agent.name for agent in there.agents.agents()] == ["agent-2", "agent-4", "agent-5", "agent-6", "agent-7"]
+    assert [agent.name for agent in there.agents.agents()] == ["agent-2", "agent-4", "agent-5"]
     await there.agents.refresh("", 2, lambda name: name in {"agent-0", "agent-8"})
-    assert len(there.agents.agents()) == 7
+    assert len(there.agents.agents()) == 5
 
 
 @pytest.mark.parametrize("deleted", [True, False])

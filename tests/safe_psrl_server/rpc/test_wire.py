@@ -1,0 +1,62 @@
+"""The scan that bounds a message before it is parsed."""
+
+import time
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
+from safe_psrl_server.errors import InvalidArgumentError
+from safe_psrl_server.rpc.wire import MAX_SUBMESSAGES, check_submessages
+
+
+def crowded(constraints: int) -> bytes:
+    spec = model_pb2.AgentSpec(cmdp=model_pb2.CmdpSpec(num_states=3))
+    field = model_pb2.CmdpSpec.DESCRIPTOR.fields_by_name["constraints"].number
+    nested = spec.cmdp.SerializeToString() + bytes([field << 3 | 2, 0]) * constraints
+    cmdp = b"\x0a" + _length(len(nested)) + nested
+    return b"\x12" + _length(len(cmdp)) + cmdp
+
+
+def _length(number: int) -> bytes:
+    parts = bytearray()
+    while number >= 0x80:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+def test_a_million_nested_messages_are_refused_at_once() -> None:
+    """In a fraction of the time that building them takes."""
+    data, began = crowded(1_000_000), time.process_time()
+    with pytest.raises(InvalidArgumentError, match="constraints: the request has more than"):
+        check_submessages(data, admin_pb2.CreateAgentRequest.DESCRIPTOR)
+    assert time.process_time() - began < 1.0
+
+
+def test_as_many_as_are_allowed_pass() -> None:
+    data = crowded(MAX_SUBMESSAGES - 2)
+    assert len(admin_pb2.CreateAgentRequest.FromString(data).spec.cmdp.constraints) == MAX_SUBMESSAGES - 2
+    check_submessages(data, admin_pb2.CreateAgentRequest.DESCRIPTOR)
+    with pytest.raises(InvalidArgumentError):
+        check_submessages(crowded(MAX_SUBMESSAGES - 1), admin_pb2.CreateAgentRequest.DESCRIPTOR)
+
+
+def test_large_tables_and_whole_episodes_pass() -> None:
+    """A packed table is one field; an episode has a message for each step."""
+    table = model_pb2.Table(shape=[500, 500], values=[0.5] * 250_000)
+    cmdp = model_pb2.CmdpSpec(num_states=500, reward=table)
+    create = admin_pb2.CreateAgentRequest(spec=model_pb2.AgentSpec(cmdp=cmdp))
+    check_submessages(create.SerializeToString(), create.DESCRIPTOR)
+    report = control_pb2.ReportEpisodeRequest(transitions=[control_pb2.Transition(state=300, next_state=300)] * 10_000)
+    check_submessages(report.SerializeToString(), report.DESCRIPTOR)
+
+
+@given(st.binary(max_size=200))
+def test_malformed_bytes_are_left_to_the_parser(noise: bytes) -> None:
+    """The scan ends, whatever the bytes are, and raises nothing but its own error."""
+    data = (noise + b"\x12\x05") * (100_000 // (len(noise) + 2))
+    with suppress(InvalidArgumentError):
+        check_submessages(data, admin_pb2.CreateAgentRequest.DESCRIPTOR)
