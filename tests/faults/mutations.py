@@ -154,8 +154,8 @@ MUTATIONS: Final = (
         [
             Edit(
                 SQLITE,
-                "await asyncio.get_running_loop().run_in_executor(self._writer, self._transaction, work)",
-                "self._transaction(work)",
+                "await asyncio.get_running_loop().run_in_executor(self._writer, self._transaction, append)",
+                "self._transaction(append)",
             )
         ],
     ),

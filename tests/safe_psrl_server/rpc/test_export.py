@@ -115,6 +115,13 @@ SPOILED: list[dict[str, Any]] = [
     {f"{STARTED}.policy.horizon": 2**31 - 1},
     {f"{STARTED}.policy.horizon": 1, f"{STARTED}.policy.actions": [1] * 4},
     {"episodes.0.transitions.next_states.0": 99},
+    {"episodes.0.transitions.state": 2},
+    {"episodes.0.transitions.first_step": 1},
+    {"totals.transitions": 2},
+    {"totals.completed_episodes": 2},
+    {"pause_reason": "x" * 501},
+    {f"{STARTED}.request_id": "x" * 129},
+    {f"{STARTED}.planned_by": "x" * 501},
 ]
 
 

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -70,7 +71,8 @@ class SqliteStore:
         return await self._read_stream(lambda db: streams.load_tail(db, agent, after))
 
     async def commit(self, appends: Sequence[Append]) -> set[str]:
-        return await self._write(lambda db: streams.append(db, appends))
+        append = partial(streams.append, appends=appends)
+        return await asyncio.get_running_loop().run_in_executor(self._writer, self._transaction, append)
 
     async def save_snapshot(self, agent: str, version: int, snapshot: bytes) -> None:
         def save(db: sqlite3.Connection) -> tuple[None, int]:
