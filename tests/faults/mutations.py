@@ -168,7 +168,7 @@ MUTATIONS: Final = (
     Mutation(
         "the commit counter is not checked",
         "Damaged",
-        [Edit(f"{SERVER}/store/sqlite/commit_counter.py", "    if missing > 0:\n", "    if missing is None:\n")],
+        [Edit(f"{SERVER}/store/sqlite/directory.py", "    if missing > 0:\n", "    if missing is None:\n")],
     ),
     Mutation(
         "the chain of events is not verified",
