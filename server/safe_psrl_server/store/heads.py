@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from hashlib import blake2b
 from operator import xor
+from struct import Struct
 from typing import Final
 
 from safe_psrl_server.store.chain import Link
@@ -17,6 +18,7 @@ MISMATCH: Final = (
     "does not match its head record: files or rows of different times were put together, or rows are missing. "
     "Restore all of it from a backup"
 )
+INTEGER: Final = Struct("<q")
 HeadRow = Sequence[object]  # agent, version, link, digest, as a database gave them
 
 
@@ -25,8 +27,9 @@ def head_digest(agent: str, head: Link) -> int:
     version, link = head
     if not version:
         return 0
-    content = version.to_bytes(8, "little", signed=True) + link + agent.encode()
-    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little", signed=True)
+    digest: int
+    (digest,) = INTEGER.unpack(blake2b(INTEGER.pack(version) + link + agent.encode(), digest_size=8).digest())
+    return digest
 
 
 def is_intact_head(row: HeadRow) -> bool:
