@@ -11,6 +11,7 @@ from typing import NoReturn
 from nicegui import app, ui
 
 from safe_psrl_client import AsyncClient
+from safe_psrl_client.visible_text import visible
 from safe_psrl_console.agent_page import agent_page
 from safe_psrl_console.connection import Connection, watch
 from safe_psrl_console.fleet import Fleet
@@ -80,7 +81,7 @@ class Console:
         fleet_page(self._connection)
 
     def _agent_page(self, name: str) -> None:
-        agent_page(self._connection, name)
+        agent_page(self._connection, visible(name))
 
 
 def _report_failure(task: "asyncio.Task[None]") -> None:
