@@ -16,6 +16,7 @@ from safe_psrl_cli.connection import (
     plain,
     print_json,
     reported_errors,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def verify(
         print_json(findings)
     for finding in [] if as_json else findings:
         result = "as stored" if finding["ok"] else f"DIFFERS: {finding['difference']}"
-        typer.echo(f"{finding['agent']}: {result} ({finding['events']:,} events read, digest {finding['state_digest'][:16]})")
+        say(f"{finding['agent']}: {result} ({finding['events']:,} events read, digest {finding['state_digest'][:16]})")
     if not all(finding["ok"] for finding in findings):
         raise typer.Exit(NOT_AS_STORED)
 
@@ -259,4 +260,4 @@ def _print(document: dict[str, Any], as_json: bool, line: str) -> None:
     if as_json:
         print_json(document)
     else:
-        typer.echo(line)
+        say(line)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, Target, client_credentials, leave, reported_errors
+from safe_psrl_cli.connection import DEFAULT_TARGET, USER_MISTAKE, Target, client_credentials, leave, reported_errors, say
 
 if TYPE_CHECKING:
     from safe_psrl_conformance import Verdict
@@ -67,6 +67,6 @@ def _show(verdict: "Verdict") -> None:
     check, result, reason = verdict
     typer.echo(f"{result:<8}{check.chapter}.{check.name}")
     if reason:
-        typer.echo(f"        {' '.join(reason.split())}")
+        say(f"        {' '.join(reason.split())}")
     if result == "FAIL":
         typer.echo(f"        demanded: {check.demand}")

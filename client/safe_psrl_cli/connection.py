@@ -63,8 +63,15 @@ def reported_errors(target: str) -> Iterator[None]:
 def leave(message: str, code: int) -> NoReturn:
     """End the process with `message` as one line, if there is one."""
     if message:
-        typer.echo("safe-psrl: " + " ".join(message.split()), err=True)
+        say("safe-psrl: " + " ".join(message.split()), err=True)
     sys.exit(code)
+
+
+def say(line: str, *, err: bool = False) -> None:
+    """Print one line. A service's text in it cannot control the terminal."""
+    from safe_psrl_client.visible_text import visible  # noqa: PLC0415
+
+    typer.echo(visible(line), err=err)
 
 
 def print_json(document: Any) -> None:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from safe_psrl_cli.connection import say
+
 if TYPE_CHECKING:
     from safe_psrl_testbed import Scenario
 
@@ -63,9 +65,9 @@ def check(
     if as_json:
         typer.echo(json.dumps(findings, indent=2))
         return
-    typer.echo("{name}: {num_states} states, {num_actions} actions, horizon {horizon}: correct".format(**findings))
+    say("{name}: {num_states} states, {num_actions} actions, horizon {horizon}: correct".format(**findings))
     for constraint in findings["constraints"]:
-        typer.echo("  {name}: cost budget {cost_budget:g}, satisfiable cost {satisfiable_cost:g}".format(**constraint))
+        say("  {name}: cost budget {cost_budget:g}, satisfiable cost {satisfiable_cost:g}".format(**constraint))
         typer.echo(
             "    by the theorem, feasible with its pessimism from episode {feasibility_episode:,.0f} on (C''), "
             "expected dual variable then below {dual_variable_bound:.3g}".format(**constraint)

@@ -6,15 +6,21 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as escape_markup
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
 from safe_psrl_cli.connection import plain
+from safe_psrl_client.visible_text import visible
 from safe_psrl_proto.v1 import admin_pb2
 
 MIN_NAME_WIDTH = 10
+
+
+def escape(text: str) -> str:
+    """For a cell or a title: neither markup nor control characters of `text` have an effect."""
+    return escape_markup(visible(text))
 
 
 def table_of(title: str | None, name: str, *numbers: str, fold: bool = True) -> Table:
@@ -48,7 +54,7 @@ def show_agents(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
             (c.name, _cells(f"{c.last_cost:.3f}", c.cost_budget, c.violations, c.dual_variable)) for c in status.constraints
         ]
         add_rows(table, about, rows)
-    Console().print(table)
+    Console(emoji=False).print(table)
 
 
 def _cells(cost: str, budget: float, violations: int, dual: float | None) -> list[str]:
@@ -82,9 +88,9 @@ def show_agent(status: admin_pb2.AgentStatus) -> None:
             ("  dual variable", f"{constraint.dual_variable:.6g}; cost price {constraint.cost_price:.6g}"),
             ("  pessimism", f"{constraint.pessimism:.6g}"),
         ]
-    console = Console()
+    console = Console(emoji=False)
     for label, text in lines:
-        console.print(f"{label:16}{text}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{label:16}{visible(text)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def condition_of(status: admin_pb2.AgentStatus) -> str:
@@ -109,7 +115,7 @@ def show_environment(summary: dict[str, Any]) -> None:
             for c in row["constraints"]
         ]
         add_rows(table, about, rows)
-    console = Console()
+    console = Console(emoji=False)
     console.print(table)
     optimum = summary["agents"][0]["optimum"]
     costs = ", ".join(f"{cost:.6f}" for cost in optimum["costs"])

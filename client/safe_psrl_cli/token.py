@@ -80,9 +80,8 @@ def list_tokens(identities: File = DEFAULT_FILE, as_json: AsJson = False) -> Non
         typer.echo(json.dumps(rows, indent=2, sort_keys=True))
         return
     from rich.console import Console  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
 
-    from safe_psrl_cli.tables import table_of  # noqa: PLC0415
+    from safe_psrl_cli.tables import escape, table_of  # noqa: PLC0415
 
     table = table_of("", "name", "id", "roles", "agents", "created")
     for row in rows:

@@ -2,5 +2,6 @@
 
 fleet.py        the state of every agent, folded from the service's replies: no I/O
 connection.py   the one connection that feeds it
+same_origin.py  which requests are accepted
 *_page.py       the pages
 """

@@ -8,6 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from safe_psrl_client import SafePsrlClientError
+from safe_psrl_client.visible_text import visible
 from safe_psrl_console.connection import Connection
 from safe_psrl_console.controls import Text, block, button
 from safe_psrl_console.fleet import WatchedAgent
@@ -78,7 +79,9 @@ class AgentActions:
             await call()
         except SafePsrlClientError as error:
             with self._place:  # the dialog is deleted
-                ui.notify(f"Failed: {error}", type="negative", timeout=10_000, multi_line=True, close_button="Close")
+                ui.notify(
+                    f"Failed: {visible(str(error))}", type="negative", timeout=10_000, multi_line=True, close_button="Close"
+                )
         else:
             with self._place:
                 ui.notify(f"{self._agent} {done}.", type="positive")

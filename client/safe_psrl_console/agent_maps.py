@@ -10,6 +10,7 @@ from nicegui import ui
 from nicegui.element import Element
 
 from safe_psrl_client import NotFoundError, SafePsrlClientError
+from safe_psrl_client.visible_text import visible
 from safe_psrl_console.connection import Connection
 from safe_psrl_console.controls import Text, block, button
 from safe_psrl_console.grids import Grid, policy_grid, posterior_grid, visits
@@ -48,7 +49,7 @@ class AgentMaps:
         except NotFoundError:
             pass  # no policy before the first episode: the cards' initial text
         except SafePsrlClientError as error:
-            self._policy.note.set_text(f"Cannot be read now: {error}")
+            self._policy.note.set_text(f"Cannot be read now: {visible(str(error))}")
 
     async def _request(self) -> int:
         """Show the current policy and posterior; returns their version."""

@@ -5,28 +5,37 @@ import contextlib
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from nicegui import app, ui
 
 from safe_psrl_client import AsyncClient
+from safe_psrl_client.visible_text import visible
 from safe_psrl_console.agent_page import agent_page
 from safe_psrl_console.connection import Connection, watch
 from safe_psrl_console.fleet import Fleet
 from safe_psrl_console.fleet_page import fleet_page
 from safe_psrl_console.layout import ICON
+from safe_psrl_console.same_origin import HEADERS, SameOriginMiddleware
 
 TIMEOUT = 5.0  # seconds for a call and its retries: a person is waiting
 SHUTDOWN_SECONDS = 2  # for browsers to disconnect
+KEEP_ALIVE_SECONDS = 5
+MAX_CONNECTIONS = 512  # further requests get 503
+MAX_MESSAGE_BYTES = 1024 * 1024  # from a browser
 
 
 class Console:
-    """Serves the pages on `listener`, which is bound; `connect` returns a client of the service."""
+    """Serves the pages on `listener`, which is bound, for browsers that know it by address, as localhost, or by one of `hosts`.
 
-    def __init__(self, connect: Callable[..., AsyncClient], listener: socket.socket) -> None:
+    `connect` returns a client of the service.
+    """
+
+    def __init__(self, connect: Callable[..., AsyncClient], listener: socket.socket, hosts: Iterable[str] = ()) -> None:
         self._connect = connect
         self._listener = listener
+        self._hosts = tuple(hosts)
 
     def run(self, announce: Callable[[], None]) -> None:
         """Serve until SIGTERM or Ctrl-C. `announce` is called when the pages are served."""
@@ -35,6 +44,7 @@ class Console:
         app.on_startup(self._start)
         app.on_startup(announce)
         app.on_shutdown(self._stop)
+        app.add_middleware(SameOriginMiddleware, names=self._hosts)
         ui.page("/")(self._fleet_page)
         ui.page("/agent/{name:path}")(self._agent_page)
         ui.run(
@@ -48,6 +58,11 @@ class Console:
             show_welcome_message=False,
             binding_refresh_interval=None,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            limit_concurrency=MAX_CONNECTIONS,
+            ws_max_size=MAX_MESSAGE_BYTES,
+            server_header=False,
+            headers=list(HEADERS),
             uvicorn_logging_level="error",
         )
 
@@ -66,7 +81,7 @@ class Console:
         fleet_page(self._connection)
 
     def _agent_page(self, name: str) -> None:
-        agent_page(self._connection, name)
+        agent_page(self._connection, visible(name))
 
 
 def _report_failure(task: "asyncio.Task[None]") -> None:

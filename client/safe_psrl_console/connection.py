@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from safe_psrl_client import AsyncClient, SafePsrlClientError
+from safe_psrl_client.visible_text import visible
 from safe_psrl_console.fleet import Fleet
 from safe_psrl_proto.v1 import admin_pb2
 
@@ -42,13 +43,23 @@ async def _watch_once(client: AsyncClient, fleet: Fleet) -> str:
     try:
         async with aclosing(replies):
             first = await asyncio.wait_for(anext(replies), FIRST_REPLY_SECONDS)
-            fleet.begin(first, time.time())
+            fleet.begin(with_visible_texts(first), time.time())
             async for reply in replies:
-                fleet.apply(reply, time.time())
+                fleet.apply(with_visible_texts(reply), time.time())
     except TimeoutError:
         return "no answer"
     except SafePsrlClientError as error:
-        return str(error)
+        return visible(str(error))
     except StopAsyncIteration:
         pass
     return "the service ended the watch"
+
+
+def with_visible_texts(reply: admin_pb2.WatchAgentsResponse) -> admin_pb2.WatchAgentsResponse:
+    """`reply`, whose texts are shown in pages, without control characters. Names that a service accepts do not change."""
+    for status in reply.agents:
+        status.agent, status.condition_reason = visible(status.agent), visible(status.condition_reason)
+        for constraint in status.constraints:
+            constraint.name = visible(constraint.name)
+    reply.deleted[:] = [visible(name) for name in reply.deleted]
+    return reply

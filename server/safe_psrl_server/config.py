@@ -115,7 +115,9 @@ class ServerConfig(_Section):
     """The whole configuration."""
 
     listen: str = Field("127.0.0.1:50551", description="Address of the gRPC service: HOST:PORT or unix:PATH.")
-    metrics: str = Field("127.0.0.1:9464", description="Address of /metrics and /healthz over HTTP; empty for none.")
+    metrics: str = Field(
+        "127.0.0.1:9464", description="Address of /metrics and /healthz: HTTP on loopback, else HTTPS; empty: none."
+    )
     store: str = Field("sqlite:safe-psrl-data", description="sqlite:DIRECTORY, postgresql://… or memory:.")
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["debug", "info", "warning", "error"] = "info"

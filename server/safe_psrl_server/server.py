@@ -170,17 +170,21 @@ class Server:
         return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
 
     def _add_port(self, address: str) -> int:
-        """With TLS, or in plain text on local addresses and with `insecure`."""
         certificates = certificates_of(self.config.security)
         if certificates is not None:
             return self._grpc.add_secure_port(address, certificates.credentials())
-        if not is_local(address):
-            if not self.config.security.insecure:
-                raise ConfigError(
-                    f"listen: {address!r} is not on the loopback interface: set a certificate, or --insecure for plain text"
-                )
-            log.warning("plain text: anyone on the network can read and change all traffic", listen=address)
+        self._allow_plain_text("listen", address)
         return self._grpc.add_insecure_port(address)
+
+    def _allow_plain_text(self, setting: str, address: str) -> None:
+        """On local addresses, and elsewhere with `insecure`. Raises `ConfigError`."""
+        if is_local(address):
+            return
+        if not self.config.security.insecure:
+            raise ConfigError(
+                f"{setting}: {address!r} is not on the loopback interface: set a certificate, or --insecure for plain text"
+            )
+        log.warning("plain text: anyone on the network can read and change all traffic", **{setting: address})
 
     def _load_identities(self) -> IdentityStore | None:
         if self.config.security.identities is None:
@@ -199,9 +203,16 @@ class Server:
         host, _, port = self.config.metrics.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
             raise ConfigError(f"metrics: {self.config.metrics!r} must be HOST:PORT, or empty for none")
+        certificates = None if is_local(self.config.metrics) else certificates_of(self.config.security)
+        if certificates is None:
+            self._allow_plain_text("metrics", self.config.metrics)
+        else:
+            certificates.context()  # raises `ConfigError` now
         registry = self.agents.meter.registry
         registry.register(AgentCollector(self.agents, self._store, asyncio.get_running_loop()))
-        endpoint = HttpEndpoint((host, int(port)), registry, self._is_ready, self._may_scrape)
+        tls = None if certificates is None else certificates.context
+        place = host.removeprefix("[").removesuffix("]"), int(port)
+        endpoint = HttpEndpoint(place, registry, self._is_ready, self._may_scrape, tls)
         try:
             self.metrics_port = endpoint.start()
         except OSError as error:

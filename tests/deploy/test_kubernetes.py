@@ -168,7 +168,7 @@ def test_tls_is_on_in_its_overlay() -> None:
         f"{mount['mountPath']}/tls.key",
     }
     for probe in ("startupProbe", "readinessProbe"):
-        assert changed[probe] == {"grpc": None, "httpGet": {"path": "/healthz", "port": "metrics"}}
+        assert changed[probe] == {"grpc": None, "httpGet": {"path": "/healthz", "port": "metrics", "scheme": "HTTPS"}}
 
 
 @pytest.mark.parametrize("directory", [BASE, TLS], ids=lambda path: path.name)

@@ -3,8 +3,10 @@
 import ssl
 import stat
 import threading
+from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 import structlog
@@ -29,20 +31,20 @@ def is_local(address: str) -> bool:
 log = structlog.get_logger()
 
 
+T = TypeVar("T")
+
+
 class Certificates:
-    """For new connections. Open ones keep theirs until their maximum age."""
+    """For new connections of one port. Open ones keep theirs until their maximum age."""
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None) -> None:
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
         self._lock = threading.Lock()  # gRPC calls `_changed` from its own threads
+        self._context: ssl.SSLContext | None = None
 
     def credentials(self) -> grpc.ServerCredentials:
         """With `client_ca`, clients need a certificate too. Raises `ConfigError`."""
-        self._seen = self._signatures()
-        try:
-            first = self._read()
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"security: the certificate cannot be used: {error}") from None
+        first = self._first(self._read)
         if self._key.stat().st_mode & stat.S_IROTH:
             log.warning("every user of this machine may read the private key; run chmod 600", key=str(self._key))
         return grpc.dynamic_ssl_server_credentials(
@@ -51,15 +53,34 @@ class Certificates:
             require_client_authentication=self._client_ca is not None,
         )
 
+    def context(self) -> ssl.SSLContext:
+        """For a new HTTPS connection, whose client needs no certificate. Raises `ConfigError`, the first time only."""
+        if self._context is None:
+            self._context = self._first(self._load)
+        else:
+            self._context = self._reloaded(self._load) or self._context
+        return self._context
+
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Called before each handshake; None without a change. Files that do not match keep the previous configuration."""
+        """Called before each handshake; None without a change."""
+        return self._reloaded(self._read)
+
+    def _first(self, read: Callable[[], T]) -> T:
+        self._seen = self._signatures()
+        try:
+            return read()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"security: the certificate cannot be used: {error}") from None
+
+    def _reloaded(self, read: Callable[[], T]) -> T | None:
+        """None without a change. Files that do not match keep the previous configuration."""
         with self._lock:
             signatures = self._signatures()
             if signatures == self._seen:
                 return None
             self._seen = signatures
         try:
-            configuration = self._read()
+            configuration = read()
         except (OSError, ValueError) as error:
             log.error("certificate not reloaded", problem=str(error))  # noqa: TRY400  # not a defect
             return None
@@ -69,17 +90,21 @@ class Certificates:
     def _read(self) -> grpc.ServerCertificateConfiguration:
         certificate, key = self._certificate.read_bytes(), self._key.read_bytes()
         authority = None if self._client_ca is None else self._client_ca.read_bytes()
-        trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # gRPC would only fail at the handshake
+        self._load()  # gRPC would only fail at the handshake
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=authority)
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            trial.load_cert_chain(self._certificate, self._key, password=_no_password)
+            context.load_cert_chain(self._certificate, self._key, password=_no_password)
         except ssl.SSLError as error:
             raise ValueError(f"{self._certificate} and {self._key}: {error.reason or error}") from None
         if self._client_ca is not None:
             try:
-                trial.load_verify_locations(self._client_ca)
+                context.load_verify_locations(self._client_ca)
             except ssl.SSLError as error:
                 raise ValueError(f"{self._client_ca}: {error.reason or error}") from None
-        return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=authority)
+        return context
 
     def _signatures(self) -> list[Signature]:
         return [signature_of(path) for path in (self._certificate, self._key, self._client_ca) if path is not None]
