@@ -15,10 +15,10 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
-from tests.safe_psrl_server.security.conftest import Authority
 
 from safe_psrl_server.metrics import http as endpoint_module
 from safe_psrl_server.metrics.http import MAX_CONNECTIONS, MAX_HEAD_BYTES, WORKERS, HttpEndpoint
+from tests.safe_psrl_server.security.conftest import Authority
 
 IDLE = 1_000
 LOCAL = ("DNS:localhost", "IP:127.0.0.1")
