@@ -18,7 +18,7 @@ from safe_psrl_server.agents.validation import find_episode
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import InvalidArgumentError, NotFoundError
 from safe_psrl_server.rpc.status_feed import StatusFeed
-from safe_psrl_server.rpc.wire import check_submessages
+from safe_psrl_server.rpc.wire import check_fields
 from safe_psrl_server.security.caller import caller
 from safe_psrl_server.security.quotas import reserved_room
 from safe_psrl_server.security.roles import Role
@@ -165,7 +165,7 @@ async def _received(requests: AsyncIterator[admin_pb2.ImportAgentRequest], most_
 def _snapshot_in(data: bytes, digest: bytes) -> events_pb2.Snapshot:
     if hashlib.sha256(data).digest() != digest:
         raise InvalidArgumentError("digest", "does not match the chunks: the export is damaged or incomplete")
-    check_submessages(data, events_pb2.Snapshot.DESCRIPTOR)
+    check_fields(data, events_pb2.Snapshot.DESCRIPTOR)
     try:
         return events_pb2.Snapshot.FromString(data)
     except Exception:  # noqa: BLE001  # protobuf raises a type of its own for every implementation

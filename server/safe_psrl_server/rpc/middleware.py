@@ -14,7 +14,7 @@ from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_server.errors import InvalidArgumentError, ServiceError, UnavailableError
 from safe_psrl_server.metrics.calls import CallMetrics, CountedCall
 from safe_psrl_server.rpc.errors import Rejections
-from safe_psrl_server.rpc.wire import check_submessages
+from safe_psrl_server.rpc.wire import check_fields
 from safe_psrl_server.security.access import AccessControl, check_role
 from safe_psrl_server.security.caller import Caller
 
@@ -125,7 +125,7 @@ def parsed(parse: Parse, data: bytes) -> Any:
     """Raises `InvalidArgumentError`. gRPC itself would answer UNKNOWN, or end a stream as if it were complete."""
     message: Any = getattr(parse, "__self__", None)  # the class whose `FromString` it is
     if message is not None:
-        check_submessages(data, message.DESCRIPTOR)
+        check_fields(data, message.DESCRIPTOR)
     try:
         return parse(data)
     except Exception as error:  # noqa: BLE001  # each protobuf implementation raises its own type

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from safe_psrl_server.errors import InvalidArgumentError
-from safe_psrl_server.rpc.wire import MAX_SUBMESSAGES, check_submessages
+from safe_psrl_server.rpc.wire import MAX_FIELDS, check_fields
 
 
 def crowded(constraints: int) -> bytes:
@@ -32,16 +32,25 @@ def test_a_million_nested_messages_are_refused_at_once() -> None:
     """In a fraction of the time that building them takes."""
     data, began = crowded(1_000_000), time.process_time()
     with pytest.raises(InvalidArgumentError, match="constraints: the request has more than"):
-        check_submessages(data, admin_pb2.CreateAgentRequest.DESCRIPTOR)
+        check_fields(data, admin_pb2.CreateAgentRequest.DESCRIPTOR)
     assert time.process_time() - began < 1.0
 
 
 def test_as_many_as_are_allowed_pass() -> None:
-    data = crowded(MAX_SUBMESSAGES - 2)
-    assert len(admin_pb2.CreateAgentRequest.FromString(data).spec.cmdp.constraints) == MAX_SUBMESSAGES - 2
-    check_submessages(data, admin_pb2.CreateAgentRequest.DESCRIPTOR)
+    """Beside the fields `spec`, `cmdp` and `num_states`."""
+    data = crowded(MAX_FIELDS - 3)
+    assert len(admin_pb2.CreateAgentRequest.FromString(data).spec.cmdp.constraints) == MAX_FIELDS - 3
+    check_fields(data, admin_pb2.CreateAgentRequest.DESCRIPTOR)
     with pytest.raises(InvalidArgumentError):
-        check_submessages(crowded(MAX_SUBMESSAGES - 1), admin_pb2.CreateAgentRequest.DESCRIPTOR)
+        check_fields(crowded(MAX_FIELDS - 2), admin_pb2.CreateAgentRequest.DESCRIPTOR)
+
+
+@pytest.mark.parametrize("noise", [b"\x18\x01", b"\x1b\x1c", b"\xfa\x7f\x00"], ids=["numbers", "groups", "unknown"])
+def test_millions_of_small_fields_are_refused_at_once(noise: bytes) -> None:
+    began = time.process_time()
+    with pytest.raises(InvalidArgumentError, match="has more than"):
+        check_fields(noise * 1_500_000, admin_pb2.CreateAgentRequest.DESCRIPTOR)
+    assert time.process_time() - began < 1.0
 
 
 def test_large_tables_and_whole_episodes_pass() -> None:
@@ -49,9 +58,9 @@ def test_large_tables_and_whole_episodes_pass() -> None:
     table = model_pb2.Table(shape=[500, 500], values=[0.5] * 250_000)
     cmdp = model_pb2.CmdpSpec(num_states=500, reward=table)
     create = admin_pb2.CreateAgentRequest(spec=model_pb2.AgentSpec(cmdp=cmdp))
-    check_submessages(create.SerializeToString(), create.DESCRIPTOR)
+    check_fields(create.SerializeToString(), create.DESCRIPTOR)
     report = control_pb2.ReportEpisodeRequest(transitions=[control_pb2.Transition(state=300, next_state=300)] * 10_000)
-    check_submessages(report.SerializeToString(), report.DESCRIPTOR)
+    check_fields(report.SerializeToString(), report.DESCRIPTOR)
 
 
 @given(st.binary(max_size=200))
@@ -59,4 +68,4 @@ def test_malformed_bytes_are_left_to_the_parser(noise: bytes) -> None:
     """The scan ends, whatever the bytes are, and raises nothing but its own error."""
     data = (noise + b"\x12\x05") * (100_000 // (len(noise) + 2))
     with suppress(InvalidArgumentError):
-        check_submessages(data, admin_pb2.CreateAgentRequest.DESCRIPTOR)
+        check_fields(data, admin_pb2.CreateAgentRequest.DESCRIPTOR)
