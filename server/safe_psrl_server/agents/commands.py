@@ -11,10 +11,11 @@ from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents import decisions
 from safe_psrl_server.agents.decisions import Acted, Decision, PlanNeeded, Reported, TimedPlan
-from safe_psrl_server.agents.definition import MAX_NAME, check_size, check_text, cmdp_to_message, completed, definition_of
+from safe_psrl_server.agents.definition import cmdp_to_message, completed, definition_of
 from safe_psrl_server.agents.planner import PLANNED_BY
 from safe_psrl_server.agents.record import AgentRecord, Episode
 from safe_psrl_server.agents.service import AgentService
+from safe_psrl_server.agents.sizes import MAX_NAME, check_size, check_text
 from safe_psrl_server.agents.snapshot import check_record
 from safe_psrl_server.agents.validation import check_first_state, check_incarnation, find_episode
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError

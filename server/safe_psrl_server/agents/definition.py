@@ -24,6 +24,7 @@ from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl.problem.support import written
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.agents.events import are_large
+from safe_psrl_server.agents.sizes import check_size, table_entries
 from safe_psrl_server.config import Limits
 from safe_psrl_server.errors import InvalidArgumentError
 
@@ -158,8 +159,6 @@ def _steps(array: NDArray[Any]) -> NDArray[Any]:
 
 
 MAX_OPEN_EPISODES: Final = 1000
-MAX_CONSTRAINTS: Final = 100
-MAX_NAME: Final = 128  # characters of a constraint's name
 MAX_AXES: Final = 4
 _learners: Final[MutableMapping[tuple[bytes, bytes], SafePsrl]] = WeakValueDictionary()
 
@@ -262,40 +261,6 @@ def completed(message: model_pb2.AgentSpec, default_timeout_seconds: float) -> m
     full.max_open_episodes = full.max_open_episodes or 1
     full.episode_timeout_seconds = full.episode_timeout_seconds or default_timeout_seconds
     return full
-
-
-def check_size(cmdp: model_pb2.CmdpSpec, limits: Limits) -> None:
-    """Checks sizes before anything is allocated: a message of a few bytes can request tables of any size."""
-    if len(cmdp.constraints) > MAX_CONSTRAINTS:
-        raise InvalidArgumentError("spec.constraints", f"must be at most {MAX_CONSTRAINTS}, got {len(cmdp.constraints)}")
-    for i, constraint in enumerate(cmdp.constraints):
-        check_text(f"spec.constraints[{i}].name", constraint.name, MAX_NAME)
-    entries, most = table_entries(cmdp), limits.max_table_entries
-    if entries > most:
-        raise InvalidArgumentError("spec.num_states", f"needs tables of {entries} entries; the server allows {most}")
-    work = cmdp.num_states * cmdp.num_actions * _width(cmdp) * cmdp.horizon * (1 + len(cmdp.constraints))
-    if work > limits.max_plan_work:
-        allowed = f"the server allows {limits.max_plan_work} (limits.max_plan_work)"
-        raise InvalidArgumentError("spec.horizon", f"makes a plan take {work} products; {allowed}")
-
-
-def check_text(field: str, text: str, most: int) -> None:
-    if len(text) > most:
-        raise InvalidArgumentError(field, f"must be at most {most} characters, got {len(text)}")
-
-
-def table_entries(cmdp: model_pb2.CmdpSpec) -> int:
-    """Entries of the largest table, from the sizes alone."""
-    steps = cmdp.horizon if cmdp.non_stationary else 1
-    signals = [cmdp.reward, *(constraint.cost for constraint in cmdp.constraints)]
-    signal_steps = cmdp.horizon if any(len(table.shape) > 2 for table in signals) else 1  # one of them stretches all
-    per_pair = max(_width(cmdp) * steps, cmdp.horizon, len(signals) * signal_steps)
-    return max(cmdp.num_states * cmdp.num_actions * per_pair, 0)
-
-
-def _width(cmdp: model_pb2.CmdpSpec) -> int:
-    """Next states that a pair can lead to."""
-    return (cmdp.next_states.shape or [0])[-1] if cmdp.HasField("next_states") else cmdp.num_states
 
 
 def _fallback(message: model_pb2.AgentSpec, spec: CmdpSpec) -> Policy | None:

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from safe_psrl_proto.v1 import model_pb2
-from safe_psrl_server.agents.definition import check_size, table_entries
 from safe_psrl_server.agents.registry import Registry
 from safe_psrl_server.agents.service import AgentService
+from safe_psrl_server.agents.sizes import check_size, table_entries
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import LimitExceededError
 from safe_psrl_server.security.caller import caller
