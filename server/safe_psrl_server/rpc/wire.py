@@ -1,4 +1,5 @@
-"""Bounds on a message before it is parsed: a few megabytes have room for millions of empty submessages, each an object.
+"""Bounds on a message before it is parsed: a few megabytes have room for millions of empty submessages, each an object, or for
+a text that takes long to search and to quote.
 
 The scan follows the wire format (tag, length) along the message's descriptor. It only looks into messages that have messages
 in them, and stops at the limit, so its time is bounded whatever the bytes are.
@@ -7,50 +8,64 @@ in them, and stops at the limit, so its time is bounded whatever the bytes are.
 from functools import cache
 from typing import Final
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from safe_psrl_server.errors import InvalidArgumentError
 
 MAX_FIELDS: Final = 20_000  # of all messages that have messages in them; the numbers of a table are one field
+MAX_TEXT_BYTES: Final = 4096  # of one field; what a field means may allow less
 UNCHECKED_BYTES: Final = 2 * MAX_FIELDS  # a field takes two bytes at least: a shorter message is within the limit
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 GROUPS: Final = (3, 4)  # their begin and end, which have no value
 
 
 def check_fields(data: bytes, descriptor: Descriptor) -> None:
-    """Raise `InvalidArgumentError` if `data` has more than MAX_FIELDS; malformed data is left to the parser."""
+    """Raise `InvalidArgumentError` if `data` has too many fields or too long a text; malformed data is left to the parser."""
     if len(data) <= UNCHECKED_BYTES:
         return
     found, waiting = 0, [(0, len(data), descriptor)]
     while waiting:
         place, end, message = waiting.pop()
-        inner = _inner(message)
+        inner, texts = _nested(message)
         while place < end:
             tag, place = _varint(data, place, end)
             number, kind = tag >> 3, tag & 7
             found += 1
             if found > MAX_FIELDS:
-                field = message.fields_by_number.get(number)
-                name = "request" if field is None else field.name
-                raise InvalidArgumentError(name, f"the request has more than {MAX_FIELDS} fields")
+                raise InvalidArgumentError(_name(message, number), f"the request has more than {MAX_FIELDS} fields")
             if kind == LENGTH:
                 length, place = _varint(data, place, end)
+                if number in texts and length > MAX_TEXT_BYTES:
+                    raise InvalidArgumentError(_name(message, number), f"must be at most {MAX_TEXT_BYTES} bytes")
                 if number in inner:
                     waiting.append((place, min(place + length, end), inner[number]))
                 place += length
-            elif kind == VARINT:
-                _, place = _varint(data, place, end)
-            elif kind in {FIXED64, FIXED32}:
-                place += 8 if kind == FIXED64 else 4
-            elif kind not in GROUPS:
-                return  # no such type: the parser rejects it
+            else:
+                place = _skipped(data, place, end, kind)
+
+
+def _skipped(data: bytes, place: int, end: int, kind: int) -> int:
+    """Where a value without a length ends; the end of the message if the parser will reject it."""
+    if kind == VARINT:
+        return _varint(data, place, end)[1]
+    if kind == FIXED64:
+        return place + 8
+    if kind == FIXED32:
+        return place + 4
+    return place if kind in GROUPS else end
 
 
 @cache
-def _inner(message: Descriptor) -> dict[int, Descriptor]:
-    """The types of its fields that are messages with messages in them, by field number."""
+def _nested(message: Descriptor) -> tuple[dict[int, Descriptor], frozenset[int]]:
+    """By field number: the types of its messages that have messages in them, and which of its fields are texts."""
     types = {field.number: field.message_type for field in message.fields if field.message_type is not None}
-    return {number: kind for number, kind in types.items() if any(field.message_type is not None for field in kind.fields)}
+    inner = {number: kind for number, kind in types.items() if any(field.message_type is not None for field in kind.fields)}
+    return inner, frozenset(field.number for field in message.fields if field.type == FieldDescriptor.TYPE_STRING)
+
+
+def _name(message: Descriptor, number: int) -> str:
+    field = message.fields_by_number.get(number)
+    return "request" if field is None else field.name
 
 
 def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:

@@ -53,6 +53,13 @@ def test_millions_of_small_fields_are_refused_at_once(noise: bytes) -> None:
     assert time.process_time() - began < 1.0
 
 
+def test_a_long_text_is_refused_by_its_name() -> None:
+    """Before it is searched for or quoted."""
+    request = admin_pb2.PauseAgentRequest(agent="a", reason="x" * 3_000_000)
+    with pytest.raises(InvalidArgumentError, match="reason: must be at most 4096 bytes"):
+        check_fields(request.SerializeToString(), request.DESCRIPTOR)
+
+
 def test_large_tables_and_whole_episodes_pass() -> None:
     """A packed table is one field; an episode has a message for each step."""
     table = model_pb2.Table(shape=[500, 500], values=[0.5] * 250_000)
