@@ -14,7 +14,7 @@ from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_server.errors import InvalidArgumentError, ServiceError, UnavailableError
 from safe_psrl_server.metrics.calls import CallMetrics, CountedCall
 from safe_psrl_server.rpc.errors import Rejections
-from safe_psrl_server.rpc.wire import check_submessages
+from safe_psrl_server.rpc.wire import check_submessages, load_scan
 from safe_psrl_server.security.access import AccessControl, check_role
 from safe_psrl_server.security.caller import Caller
 
@@ -34,6 +34,7 @@ class Services(grpc.GenericRpcHandler):
         self._idle_seconds = idle_seconds
         self._services: list[grpc.GenericRpcHandler] = []
         self._wrapped: dict[str, Handler] = {}  # by method
+        load_scan()
 
     def add_generic_rpc_handlers(self, services: Sequence[grpc.GenericRpcHandler]) -> None:
         self._services += services
