@@ -10,6 +10,8 @@ from safe_psrl_server.rpc.wire import MAX_FIELDS, MAX_SUBMESSAGES, check_submess
 
 REPORT = control_pb2.ReportEpisodeRequest.DESCRIPTOR
 TRANSITION = control_pb2.ReportEpisodeRequest(transitions=[control_pb2.Transition()]).SerializeToString()
+START = control_pb2.StartEpisodeRequest.DESCRIPTOR
+LATER = control_pb2.StartEpisodeRequest(agent="x" * 10**6)
 CONSTRAINTS = admin_pb2.CreateAgentRequest()
 for _ in range(MAX_SUBMESSAGES):  # with spec and cmdp two too many
     CONSTRAINTS.spec.cmdp.constraints.add()
@@ -24,6 +26,8 @@ TOO_MANY = {
     ),
     "numbers": (b"\x10\x01" * (MAX_FIELDS + 1), REPORT, "episode"),
     "unknown fields": (b"\x78\x01" * 2_000_000, REPORT, "request"),
+    "a text": (control_pb2.StartEpisodeRequest(request_id="x" * 10**6).SerializeToString(), START, "request_id"),
+    "a nested text": (control_pb2.ReportEpisodeRequest(next=LATER).SerializeToString(), REPORT, "agent"),
     "names": (b"\x0a\x00" * 2_000_000, admin_pb2.WatchAgentsRequest.DESCRIPTOR, "agents"),
 }
 
