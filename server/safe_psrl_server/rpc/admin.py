@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 import structlog
@@ -20,11 +20,12 @@ from safe_psrl_server.errors import InvalidArgumentError, NotFoundError
 from safe_psrl_server.rpc.status_feed import StatusFeed
 from safe_psrl_server.rpc.wire import check_fields
 from safe_psrl_server.security.caller import caller
-from safe_psrl_server.security.quotas import reserved_room
+from safe_psrl_server.security.quotas import Turns, reserved_room
 from safe_psrl_server.security.roles import Role
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 CHUNK = 256 * 1024
+THREADS_OF_A_CALLER = 2  # for creations, exports and other long work; planning has threads of its own
 Result = TypeVar("Result")
 log = structlog.get_logger()
 
@@ -36,6 +37,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self._commands = commands
         self._quotas = quotas
         self._feed = StatusFeed(commands.agents)
+        self._turns = Turns(THREADS_OF_A_CALLER)
 
     @property
     def _agents(self) -> AgentService:
@@ -49,14 +51,14 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
                 _, existed = await self._commands.create(request.agent, spec)
             return existed
 
-        existed = await _to_the_end(create())
+        existed = await self._in_turn(request.agent, create)
         if not existed:
             _note("agent created", context, agent=request.agent)
-        status = await self._agents.read(request.agent, status_with_digest)
+        status = await self._read(request.agent, status_with_digest)
         return admin_pb2.CreateAgentResponse(status=status, existed=existed)
 
     async def GetAgent(self, request: admin_pb2.GetAgentRequest, context: Context) -> admin_pb2.GetAgentResponse:
-        response = admin_pb2.GetAgentResponse(status=await self._agents.read(request.agent, status_with_digest))
+        response = admin_pb2.GetAgentResponse(status=await self._read(request.agent, status_with_digest))
         if request.with_spec:
             response.spec.CopyFrom((await self._agents.record(request.agent)).definition.message)
         return response
@@ -102,7 +104,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             counts = pack(record.state.transition_counts)
             return admin_pb2.GetPosteriorResponse(transition_counts=counts, version=record.version)
 
-        return await self._agents.read(request.agent, packed)
+        return await self._read(request.agent, packed)
 
     async def WatchAgents(
         self, request: admin_pb2.WatchAgentsRequest, context: Context
@@ -121,7 +123,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             data = snapshot_of(record, with_policies=True).SerializeToString(deterministic=True)
             return data, hashlib.sha256(data).digest()
 
-        data, digest = await self._agents.read(request.agent, packed)
+        data, digest = await self._read(request.agent, packed)
         for start in range(0, len(data), CHUNK):
             yield admin_pb2.ExportAgentResponse(chunk=data[start : start + CHUNK])
         yield admin_pb2.ExportAgentResponse(digest=digest)
@@ -136,16 +138,35 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             async with reserved_room(self._agents, self._quotas, name, snapshot.spec.cmdp):
                 await self._commands.import_snapshot(name, snapshot)
 
-        await _to_the_end(create())
+        await self._in_turn(name, create)
         _note("agent imported", context, agent=name)
-        return admin_pb2.ImportAgentResponse(status=await self._agents.read(name, status_with_digest))
+        return admin_pb2.ImportAgentResponse(status=await self._read(name, status_with_digest))
 
     async def VerifyAgent(self, request: admin_pb2.VerifyAgentRequest, context: Context) -> admin_pb2.VerifyAgentResponse:
-        found = await self._agents.verify(request.agent)
+        found = await self._in_turn(request.agent, lambda: self._agents.verify(request.agent))
         difference = f"served version {found.served_version} and stored version {found.stored_version} differ"
         return admin_pb2.VerifyAgentResponse(
             ok=found.equal, difference="" if found.equal else difference, events=found.events_read, state_digest=found.digest
         )
+
+    async def _read(self, agent: str, work: Callable[[AgentRecord], Result]) -> Result:
+        return await self._in_turn(agent, lambda: self._agents.read(agent, work))
+
+    async def _in_turn(self, agent: str, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """The result of work that needs a thread: a few at once for each caller, or for each agent without identities.
+
+        A caller who goes away does not end the work: its turn, and what it holds, last as long as the thread.
+        """
+        turn = self._turns.of(caller().owner or agent)
+        await turn.acquire()
+
+        async def run() -> Result:
+            try:
+                return await work()
+            finally:
+                turn.release()
+
+        return await asyncio.shield(asyncio.ensure_future(run()))
 
 
 async def _received(requests: AsyncIterator[admin_pb2.ImportAgentRequest], most_bytes: int) -> tuple[str, bytes, bytes]:
@@ -170,11 +191,6 @@ def _snapshot_in(data: bytes, digest: bytes) -> events_pb2.Snapshot:
         return events_pb2.Snapshot.FromString(data)
     except Exception:  # noqa: BLE001  # protobuf raises a type of its own for every implementation
         raise InvalidArgumentError("chunk", "is not an export of an agent") from None
-
-
-async def _to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """A caller who goes away does not end `work`: its reservation lasts as long as the creation."""
-    return await asyncio.shield(asyncio.ensure_future(work))
 
 
 def _note(event: str, context: Context, **facts: object) -> None:

@@ -1,9 +1,11 @@
 """Limits of callers: calls per second, concurrent calls, agents."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
+from weakref import WeakValueDictionary
 
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents.registry import Registry
@@ -90,6 +92,20 @@ class CallSlots:
         self._held[holder] -= 1
         if not self._held[holder]:
             del self._held[holder]
+
+
+class Turns:
+    """Work that is under way at once: `most` for each holder; more waits, in order."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._holders: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # those in use
+
+    def of(self, holder: str) -> asyncio.Semaphore:
+        turns = self._holders.get(holder)
+        if turns is None:
+            turns = self._holders[holder] = asyncio.Semaphore(self._most)
+        return turns
 
 
 @asynccontextmanager
