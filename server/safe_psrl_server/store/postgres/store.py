@@ -148,15 +148,24 @@ class PostgresStore:
 
     async def _commit(self, db: Database, appends: Sequence[Append]) -> set[str]:
         links = await self._links_of(db, appends)
-        ready, checks = list[commit.LinkedAppend](), dict[str, Link]()
+        ready, checks, deletions = list[commit.LinkedAppend](), dict[str, Link](), dict[str, Link]()
         for append in appends:
             link = links.get(append.agent, Link(append.expected_version, b""))
             if not _changes(append):
                 checks[append.agent] = link if link.version else Link(0, b"")
             elif link.version == append.expected_version:
-                ready.append(_linked(append, link))
-        written = await commit.write(db, ready, checks, self._slot) if ready or checks else set[str]()
-        self._remember({append.agent: append.head for append in ready if append.agent in written})
+                if append.deleted:
+                    deletions[append.agent] = link
+                else:
+                    rows = chained(link, append.events)
+                    ready.append(commit.LinkedAppend(append.agent, link, rows, append.policies, append.dropped_policies))
+        written = set[str]()
+        if deletions:
+            written = await commit.write_and_delete(db, ready, checks, deletions, self._slot)
+        elif ready or checks:
+            written = await commit.write(db, ready, checks, self._slot)
+        heads = {append.agent: append.head for append in ready} | dict.fromkeys(deletions, BEGINNING)
+        self._remember({agent: head for agent, head in heads.items() if agent in written})
         return {append.agent for append in appends} - written
 
     async def _links_of(self, db: Database, appends: Sequence[Append]) -> Mapping[str, Link]:
@@ -230,13 +239,6 @@ async def _configure(db: Database) -> None:
 def _changes(append: Append) -> bool:
     """Whether it does more than check the version."""
     return bool(append.expected_version) if append.deleted else bool(append.events)
-
-
-def _linked(append: Append, seen: Link) -> commit.LinkedAppend:
-    if append.deleted:
-        return commit.LinkedAppend(append.agent, seen)
-    rows = chained(seen, append.events)
-    return commit.LinkedAppend(append.agent, seen, rows, append.policies, append.dropped_policies)
 
 
 def _is_storable(agent: str) -> bool:
