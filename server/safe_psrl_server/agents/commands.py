@@ -161,7 +161,7 @@ class AgentCommands:
         def decide(_record: AgentRecord) -> Decision[None]:
             return Decision([self._event(agent_deleted=events_pb2.AgentDeleted())], None)
 
-        deleting = self.agents.runtime.submit(name, decide)
+        deleting = self.agents.runtime.submit(name, decide, urgent=True)
         self.agents.runtime.stop_plan(name)  # it would hold the agent
         await deleting
 
@@ -171,7 +171,7 @@ class AgentCommands:
         def decide(record: AgentRecord) -> Decision[AgentRecord]:
             return Decision([] if record.paused else [self._event(agent_paused=events_pb2.AgentPaused(reason=reason))], record)
 
-        pausing = self.agents.runtime.submit(name, decide)
+        pausing = self.agents.runtime.submit(name, decide, urgent=True)
         self.agents.runtime.stop_plan(name)  # it would hold the agent
         return await pausing
 

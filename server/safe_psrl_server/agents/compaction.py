@@ -83,7 +83,9 @@ class Compactor:
 
     async def _save(self, agent: Agent) -> None:
         record = agent.record
-        if record is None or not record.exists or record.version <= agent.snapshot_version:
+        if self._registry.resident(agent.name) is not agent:  # deleted, and maybe created again
+            return
+        if record is None or record.version <= agent.snapshot_version:
             return
         version = record.version
         data = await asyncio.to_thread(lambda: snapshot_of(record).SerializeToString())

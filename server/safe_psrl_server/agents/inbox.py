@@ -72,8 +72,11 @@ class Inbox:
         if self.rejection is not None:
             raise self.rejection()
 
-    def submit(self, agent: str, decide: Decide[Reply], *, may_create: bool = False) -> "asyncio.Future[Reply]":
-        """Enqueue a call; its reply is the future's result. Calls for one agent are decided in the order of submission.
+    def submit(
+        self, agent: str, decide: Decide[Reply], *, may_create: bool = False, urgent: bool = False
+    ) -> "asyncio.Future[Reply]":
+        """Enqueue a call; its reply is the future's result. Calls for one agent are decided in the order of submission, an
+        urgent one before those that wait.
 
         A call whose caller goes away before it is decided is dropped; afterwards it is carried out. Raises
         `UnavailableError` while the server is starting or stopping.
@@ -82,7 +85,11 @@ class Inbox:
         loop = asyncio.get_running_loop()
         call = Call(agent, decide, may_create, loop.create_future(), caller().owner or agent)
         call.timer = loop.call_later(self._call_seconds, self._give_up, call)
-        self._queues.setdefault(agent, deque()).append(call)
+        queue = self._queues.setdefault(agent, deque())
+        if urgent:
+            queue.appendleft(call)
+        else:
+            queue.append(call)
         self._idle.clear()
         if len(self._queues) >= self._wanted:
             self._changed.set()

@@ -202,3 +202,15 @@ async def test_the_name_can_be_used_again(bench: Bench) -> None:
     assert not existed
     assert record.version == 1
     assert await bench.is_verified()
+
+
+async def test_a_snapshot_of_a_deleted_agent_is_not_stored_for_its_successor(bench: Bench) -> None:
+    """The snapshot was due when the name was deleted and created again."""
+    await bench.begin()
+    old = bench.agents.registry.resident("a")
+    assert old is not None
+    await bench.commands.delete("a")
+    await bench.begin()
+    await bench.agents.compactor.save(old)
+    assert (await bench.store.heads())["a"].snapshot_version == 0
+    assert await bench.is_verified()
