@@ -13,7 +13,7 @@ PESSIMISM_PRESETS: Final = {
 }
 ADAPTIVE: Final = "adaptive"
 METHODS: Final = (*PESSIMISM_PRESETS, ADAPTIVE)
-LARGEST: Final = 1e6  # of a coefficient: products with sizes and sums over episodes stay finite
+LARGEST: Final = 1e9  # of a coefficient: products with sizes and sums over episodes stay finite
 DEFAULT_CONFIDENCE: Final = 2.5  # measured: see docs/adaptive.md
 
 
@@ -79,6 +79,8 @@ def _checked_coefficient(value: float | str) -> float:
 
 def _not_negative(field: str, value: object) -> float:
     number = checked_number(field, value)
-    if not 0 <= number <= LARGEST:
-        raise SpecError(field, number, f"must be from 0 to {LARGEST:g}")
+    if number < 0:
+        raise SpecError(field, number, "must not be negative")
+    if number > LARGEST:
+        raise SpecError(field, number, f"must be at most {LARGEST:g}")
     return number

@@ -1,6 +1,5 @@
 """The calls of both services as commands on agents: which decision, in which order, with what reply. Free of gRPC."""
 
-import asyncio
 import re
 from asyncio import Future
 from functools import partial
@@ -141,7 +140,7 @@ class AgentCommands:
     async def create(self, name: str, spec: model_pb2.AgentSpec) -> tuple[AgentRecord, bool]:
         """The agent, and whether it existed already."""
         _check_name(name)
-        checked = await asyncio.to_thread(self._checked, spec)  # rejected before anything is written
+        checked = await self.agents.threads.run(self._checked, spec)  # rejected before anything is written
 
         def decide(record: AgentRecord) -> Decision[bool]:
             if record.exists:
@@ -183,7 +182,7 @@ class AgentCommands:
 
     async def import_snapshot(self, name: str, snapshot: events_pb2.Snapshot) -> AgentRecord:
         _check_name(name)
-        await asyncio.to_thread(self._check_snapshot, name, snapshot)
+        await self.agents.threads.run(self._check_snapshot, name, snapshot)
 
         def decide(record: AgentRecord) -> Decision[None]:
             if record.exists:

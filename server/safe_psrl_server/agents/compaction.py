@@ -9,6 +9,7 @@ import structlog
 from safe_psrl_server.agents.registry import Agent, Registry, for_each
 from safe_psrl_server.agents.runtime import Runtime
 from safe_psrl_server.agents.snapshot import snapshot_of
+from safe_psrl_server.agents.threads import Threads
 from safe_psrl_server.config import SnapshotPolicy
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.store import DamagedStreamError, EventStore, StoreFailedError, StoreUnavailableError
@@ -29,6 +30,7 @@ class Compactor:
         policy: SnapshotPolicy,
         meter: Meter,
         now_micros: Callable[[], int],
+        threads: Threads,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -36,6 +38,7 @@ class Compactor:
         self._policy = policy
         self._meter = meter
         self._now_micros = now_micros
+        self._threads = threads
         self._running = dict[str, asyncio.Task[None]]()  # by agent
 
     def consider(self, agent: Agent) -> None:
@@ -88,7 +91,7 @@ class Compactor:
         if record is None or record.version <= agent.snapshot_version:
             return
         version = record.version
-        data = await asyncio.to_thread(lambda: snapshot_of(record).SerializeToString())
+        data = await self._threads.run(lambda: snapshot_of(record).SerializeToString())
         if record.version != version:  # updated from another replica meanwhile: the next check takes it
             return
         await self._store.save_snapshot(agent.name, version, data)

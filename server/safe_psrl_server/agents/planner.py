@@ -18,6 +18,7 @@ from safe_psrl_server.agents.decisions import Decision, PlanNeeded, TimedPlan
 from safe_psrl_server.agents.events import encode, is_large
 from safe_psrl_server.agents.inbox import Call, Prepared
 from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.threads import Threads
 from safe_psrl_server.errors import UnavailableError
 from safe_psrl_server.store import NO_POLICIES
 
@@ -30,10 +31,11 @@ ADAPTIVE_PLANS: Final = 25  # ordinary plans that an adaptive one takes
 class Planner:
     """Worker threads for long plans, taken by owners in turn: none has all of them while another one waits."""
 
-    def __init__(self, threads: int) -> None:
-        self._threads = ThreadPoolExecutor(threads, "planner")
-        self._most = max(1, threads - 1)  # of one owner
-        self._free = threads
+    def __init__(self, most: int, threads: Threads) -> None:
+        self._planning = ThreadPoolExecutor(most, "planner")
+        self._threads = threads  # for work other than plans
+        self._most = max(1, most - 1)  # of one owner
+        self._free = most
         self._used: dict[str, int] = {}  # by owner, above 0
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by owner, next in turn first; none of them is empty
         self._stops: dict[str, Mask] = {}  # of running plans, by agent
@@ -59,7 +61,7 @@ class Planner:
         """The record must not change meanwhile, or the result must be discarded."""
         if isinstance(outcome, PlanNeeded):
             outcome = outcome.finish(await self._plan(call, outcome))
-        return Prepared(version, outcome, *await asyncio.to_thread(encode, outcome.events))
+        return Prepared(version, outcome, *await self._threads.run(encode, outcome.events))
 
     async def _plan(self, call: Call[Any], needed: PlanNeeded[Any]) -> TimedPlan:
         """Stopped when the call is over: its caller has gone away, or it takes too long."""
@@ -69,7 +71,7 @@ class Planner:
             await self._take_thread(call.owner)
             try:
                 loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(self._threads, make_plan, needed.learner, needed.state, stop)
+                return await loop.run_in_executor(self._planning, make_plan, needed.learner, needed.state, stop)
             finally:
                 self._give_back(call.owner)
         except PlanStoppedError:
@@ -103,7 +105,7 @@ class Planner:
                 return
 
     def close(self) -> None:
-        self._threads.shutdown()
+        self._planning.shutdown()
 
 
 def is_short(learner: SafePsrl) -> bool:

@@ -14,6 +14,7 @@ import structlog
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.snapshot import apply_all, attach, folded, parsed
+from safe_psrl_server.agents.threads import Threads
 from safe_psrl_server.config import Limits
 from safe_psrl_server.errors import DataLossError, LimitExceededError, NotFoundError, UnavailableError
 from safe_psrl_server.store import DamagedStreamError, EventStore, StoreUnavailableError, StreamHead
@@ -76,8 +77,9 @@ class Size(NamedTuple):
 class Registry:
     """Agents by name. Quarantined ones have no record; deleted ones do not exist."""
 
-    def __init__(self, store: EventStore, limits: Limits) -> None:
+    def __init__(self, store: EventStore, limits: Limits, threads: Threads) -> None:
         self._store = store
+        self._threads = threads
         self._limits = limits
         self._agents: dict[str, Agent] = {}
         self._stored: set[str] = set()  # names with a stream that are not loaded
@@ -261,7 +263,7 @@ class Registry:
             stream = await self._store.load(name)
             if stream.version == 0 and (self._store.is_shared or name not in self._stored):
                 return Agent(name, AgentRecord(name))
-            record = await asyncio.to_thread(folded, name, stream)
+            record = await self._threads.run(folded, name, stream)
         except DamagedStreamError as error:
             log.critical("agent quarantined", agent=name, damage=str(error))
             return Agent(name, None, str(error))

@@ -13,6 +13,7 @@ from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.registry import Agent, Registry, unavailable
 from safe_psrl_server.agents.runtime import Runtime
 from safe_psrl_server.agents.snapshot import folded, snapshot_of
+from safe_psrl_server.agents.threads import Threads
 from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.errors import DataLossError, UnavailableError
 from safe_psrl_server.metrics.meter import Meter
@@ -52,10 +53,11 @@ class AgentService:
         self.recovery_seconds = 0.0
         self._store = store
         self._refresh_seconds = refresh_seconds
-        self._planner = Planner(limits.planning_threads)
-        self.registry = Registry(store, limits)
+        self.threads = Threads()
+        self._planner = Planner(limits.planning_threads, self.threads)
+        self.registry = Registry(store, limits, self.threads)
         self.runtime = Runtime(store, self.registry, self._planner, self.meter, limits.call_seconds, self._changed)
-        self.compactor = Compactor(store, self.registry, self.runtime, snapshots, self.meter, self.now_micros)
+        self.compactor = Compactor(store, self.registry, self.runtime, snapshots, self.meter, self.now_micros, self.threads)
         self._tasks = list[asyncio.Task[None]]()
 
     async def open(self) -> None:
@@ -80,6 +82,7 @@ class AgentService:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._planner.close()
+        self.threads.close()
 
     # --- reading
 
@@ -114,7 +117,7 @@ class AgentService:
         """What `work` makes of the record, in a thread, while the agent's calls wait."""
         await self.record(name)
         async with self.runtime.exclusive(name):
-            return await asyncio.to_thread(work, await self.record(name))
+            return await self.threads.run(work, await self.record(name))
 
     async def verify(self, name: str) -> Verification:
         """Fold the stored events of an agent and compare the result with the record in memory. Damage quarantines it."""
@@ -123,15 +126,15 @@ class AgentService:
             agent = await self.registry.get(name)
             try:
                 stream = await self._store.load(name)
-                stored = await asyncio.to_thread(folded, name, stream)
+                stored = await self.threads.run(folded, name, stream)
             except DamagedStreamError as error:
                 agent.quarantine(str(error))
                 raise DataLossError(f"the stored data of agent {name!r} is damaged: {error}", agent=name) from error
             except StoreUnavailableError as error:
                 raise unavailable(error) from error
             served = agent.intact
-            equal = await asyncio.to_thread(lambda: snapshot_of(served) == snapshot_of(stored))
-            digest = await asyncio.to_thread(stored.digest)
+            equal = await self.threads.run(lambda: snapshot_of(served) == snapshot_of(stored))
+            digest = await self.threads.run(stored.digest)
             return Verification(equal, served.version, stored.version, len(stream.events), digest)
 
     def _changed(self, agent: Agent) -> None:

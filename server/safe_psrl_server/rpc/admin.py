@@ -132,7 +132,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self, request_iterator: AsyncIterator[admin_pb2.ImportAgentRequest], context: Context
     ) -> admin_pb2.ImportAgentResponse:
         name, data, digest = await _received(request_iterator, self._agents.limits.max_import_bytes)
-        snapshot = await asyncio.to_thread(_snapshot_in, data, digest)
+        snapshot = await self._agents.threads.run(_snapshot_in, data, digest)
 
         async def create() -> None:
             async with reserved_room(self._agents, self._quotas, name, snapshot.spec.cmdp):

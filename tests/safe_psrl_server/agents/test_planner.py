@@ -17,6 +17,7 @@ from safe_psrl_server.agents.definition import cmdp_to_message
 from safe_psrl_server.agents.inbox import Call, Prepared
 from safe_psrl_server.agents.planner import Planner, is_short
 from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.threads import Threads
 from tests.safe_psrl_server.bench import NewBench
 
 STATES, HORIZON = 60, 30
@@ -31,9 +32,11 @@ def long_problem() -> CmdpSpec:
 
 @pytest.fixture
 def threads() -> Iterator[Planner]:
-    made = Planner(1)
+    others = Threads()
+    made = Planner(1, others)
     yield made
     made.close()
+    others.close()
 
 
 def test_only_short_plans_are_made_on_the_event_loop() -> None:

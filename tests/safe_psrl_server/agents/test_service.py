@@ -44,7 +44,7 @@ async def test_a_failed_commit_answers_unavailable_and_changes_no_record(
     await bench.begin()
     version = bench.record("a").version
 
-    def fail(*_arguments: object) -> set[str]:
+    def fail(*_arguments: object, **_options: object) -> set[str]:
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as patch:

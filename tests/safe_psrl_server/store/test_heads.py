@@ -16,6 +16,7 @@ from safe_psrl_server.store.chain import Link
 from safe_psrl_server.store.heads import head_digest, total
 from safe_psrl_server.store.postgres.store import PostgresStore
 from safe_psrl_server.store.sqlite.store import SqliteStore
+from tests.safe_psrl_server.bench import Bench
 from tests.safe_psrl_server.store.appending import append, execute
 
 TABLES = ("streams", "events", "snapshots", "policies")
@@ -194,11 +195,10 @@ async def _commit_at_random(store: PostgresStore, chosen: random.Random) -> None
 
 
 async def test_a_backup_has_the_record_and_one_of_mixed_files_is_refused(
-    tmp_path: Path, make_bench: Callable[..., Any], make_spec: Callable[..., Any]
+    tmp_path: Path,
 ) -> None:
-    bench = await make_bench(SqliteStore(tmp_path / "data")).open()
-    for name in "ab":
-        await bench.commands.create(name, make_spec())
+    bench = await Bench(f"sqlite:{tmp_path / 'data'}").open()
+    await bench.create(*"ab")
     await bench.close()
     copied = await asyncio.to_thread(copy_directory, tmp_path / "data", tmp_path / "copy")
     assert copied.agents == 2
