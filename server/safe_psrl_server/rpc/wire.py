@@ -17,7 +17,7 @@ from safe_psrl_server.errors import InvalidArgumentError
 
 MAX_SUBMESSAGES: Final = 20_000
 MAX_FIELDS: Final = 10 * MAX_SUBMESSAGES  # of all messages together: numbers in a packed field are one
-MAX_TEXT_BYTES: Final = 4096  # of one field; what a field means may allow less
+MAX_TEXT_BYTES: Final = 256 * 1024  # of one field; checks of its meaning allow less
 UNCHECKED_BYTES: Final = 2 * MAX_SUBMESSAGES  # a submessage takes two bytes at least: a shorter message is within the limits
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 GROUPS_END: Final = 4  # 3 and 4 mark groups, which have no length
