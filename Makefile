@@ -8,7 +8,7 @@ OUT    ?= demo-results
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-faults test-mutations test-fuzz test-soak lte setup proto sync-client format gates lint types contracts \
+.PHONY: help demo test test-slow test-faults test-attacks test-mutations test-fuzz test-soak lte setup proto sync-client format gates lint types contracts \
 	generated lock audit docs-check deploy-check clean
 
 help: ## List the targets
@@ -49,6 +49,11 @@ test-faults: setup ## Inject every fault, ROUNDS times each, and write the table
 	@rm -rf $(ROWS) && mkdir -p $(ROWS)
 	SAFE_PSRL_FAULT_ROUNDS=$(ROUNDS) SAFE_PSRL_FAULT_SEED=$(SEED) SAFE_PSRL_FAULT_ROWS=$(ROWS) $(BIN)/pytest -n 2 '$(FAULTS)'
 	$(if $(FAULT),,$(BIN)/python -m tests.faults.report $(ROWS) docs/reliability.md)
+
+test-attacks: setup ## Attack a server in every way that is known beside a bystander, and write the table of docs/security.md
+	@rm -rf $(ROWS) && mkdir -p $(ROWS)
+	SAFE_PSRL_ATTACK_ROWS=$(ROWS) $(BIN)/pytest -n 0 tests/attacks; code=$$?; \
+		$(BIN)/python -m tests.attacks.report $(ROWS) docs/security.md; exit $$code
 
 test-mutations: setup ## Mutate copies of the sources, and show that the fault suite catches each mutation
 	@rm -rf $(ROWS) && mkdir -p $(ROWS)

@@ -15,7 +15,7 @@ from safe_psrl_server.agents.snapshot import snapshot_of
 from tests.fuzz.inputs import METHODS, Input, Metadata, path_of
 from tests.fuzz.mutations import mutated
 from tests.fuzz.plausible import importing, request_for
-from tests.fuzz.values import INTEGERS, REALS, spoil
+from tests.fuzz.values import INTEGERS, REALS, prolong, spoil
 
 MOST_REMEMBERED: Final = 200
 WEIGHTS: Final = {  # of each kind
@@ -27,9 +27,12 @@ WEIGHTS: Final = {  # of each kind
     "stream": 7,
     "document": 6,
     "metadata": 5,
+    "sizes": 2,
     "http": 4,
     "wire": 2,
 }
+LENGTHS: Final = (30_000, 100_000, 300_000)  # entries of a repeated field, bytes of a text
+LARGE_PAIRS: Final = 3 * 2**20  # of bytes: 6 MB
 # What an agent that must be kept is not asked, as it would be gone or silent for the inputs after it.
 RARE: Final = {"DeleteAgent": 0.1, "PauseAgent": 0.3}
 TOKENS_OF_TEXT: Final = (
@@ -151,6 +154,16 @@ class Generator:
         extras = {"x-request-id": "y" * 2000, "anything-bin": self._chosen.randbytes(50), "authorization": "Bearer y"}
         more: Metadata = self._chosen.choice(((), *((pair,) for pair in extras.items()), (("grpc-accept-encoding", "none"),)))
         return Input("metadata", "grpc", self._lane, messages, path_of(name), "", (("authorization", said), *more))
+
+    def _sizes(self, record: AgentRecord) -> Input:
+        """More of one field than any caller needs, at any depth; half of them compressed, some above the message limit."""
+        name, gzip = self._method(), self._chosen.random() < 0.5
+        message = self._chosen.choice(self._sensible(name, record))
+        prolong(message, self._chosen, self._chosen.choice(LENGTHS))
+        data = message.SerializeToString()
+        if gzip and self._chosen.random() < 0.2:
+            data += b"\x78\x01" * LARGE_PAIRS  # an unknown field
+        return Input("sizes", "grpc", self._lane, (data,), path_of(name), gzip=gzip)
 
     def _http(self, _record: AgentRecord) -> Input:
         chosen = self._chosen

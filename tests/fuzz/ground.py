@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
@@ -34,6 +35,7 @@ from tests.fuzz.plausible import small_specs
 CALL_SECONDS: Final = 60.0  # longer than any answer may take
 BYSTANDERS: Final = 3
 OK: Final = grpc.StatusCode.OK
+Result = TypeVar("Result")
 LIMITS: Final = {
     "max_table_entries": 20_000,  # more would be made slowly
     "max_message_bytes": 4 * 2**20,
@@ -71,6 +73,7 @@ class Ground:
         self._socket = f"{directory}/socket"
         self.server = Server(load_config(None, {}, {**settings, **security}))
         self._commands = AgentCommands(self.server.agents)
+        self._threads = ThreadPoolExecutor(max(lanes, 1))  # of clients: the server waits for none of them
 
     async def __aenter__(self) -> Self:
         await self.server.start()
@@ -88,6 +91,7 @@ class Ground:
         await self._channel.close()
         self._waiting.close()
         await self.server.drain()
+        self._threads.shutdown()
 
     # --- looking
 
@@ -138,11 +142,12 @@ class Ground:
         metadata = given.metadata
         if given.identity:
             metadata = (("authorization", f"Bearer {self.tokens[given.identity]}"), *metadata)
-        options: dict[str, Any] = {"metadata": metadata, "timeout": CALL_SECONDS}
+        compression = grpc.Compression.Gzip if given.gzip else None
+        options: dict[str, Any] = {"metadata": metadata, "timeout": CALL_SECONDS, "compression": compression}
         replies: list[bytes] = []
         try:
             if method.client_streaming:
-                await asyncio.to_thread(self._send_stream, given, options, replies)
+                await self._in_thread(self._send_stream, given, options, replies)
             elif method.server_streaming:
                 call = self._channel.unary_stream(given.method)(given.messages[0], **options)
                 async for reply in call:
@@ -155,6 +160,9 @@ class Ground:
         except grpc.RpcError as error:
             return Answer(error.code(), error.details() or "", _reason(error), tuple(replies))
         return Answer(OK, replies=tuple(replies))
+
+    async def _in_thread(self, work: Callable[..., Result], *given: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
 
     def _send_stream(self, given: Input, options: dict[str, Any], replies: list[bytes]) -> None:
         """With the client that waits: that of asyncio answers INTERNAL itself where the server ends a stream early."""
@@ -184,7 +192,7 @@ class Ground:
     async def _send_document(self, given: Input) -> Answer:
         """What the server's configuration, the command and the client make of a text; then CreateAgent."""
         try:
-            spec = await asyncio.to_thread(_read_document, given.messages[0].decode("utf-8", "replace"), given.method)
+            spec = await self._in_thread(_read_document, given.messages[0].decode("utf-8", "replace"), given.method)
         except SpecError as error:
             return Answer(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:200], "SPEC")
         except Exception as error:  # noqa: BLE001  # the finding

@@ -27,6 +27,7 @@ class Input:
     method: str = ""
     identity: str = "admin"
     metadata: Metadata = ()
+    gzip: bool = False  # compressed on the way
 
     @property
     def call(self) -> str:

@@ -66,6 +66,25 @@ def spoil(message: Message, chosen: random.Random, times: int) -> None:
         _spoil_field(owner, field, chosen)
 
 
+def prolong(message: Message, chosen: random.Random, length: int) -> None:
+    """Make one field of `message`, or of a message in it, as long as that: repeated ones and texts, if there are any."""
+    long = [(owner, field) for owner, field in places(message) if not _is_map(field) and _has_length(field)]
+    if not long:
+        return
+    owner, field = chosen.choice(long)
+    if not field.is_repeated:
+        setattr(owner, field.name, b"z" * length if field.type == FieldDescriptor.TYPE_BYTES else "z" * length)
+    elif field.message_type is not None:
+        for _ in range(length):
+            getattr(owner, field.name).add()
+    else:
+        getattr(owner, field.name).extend([edge(field, chosen)] * length)
+
+
+def _has_length(field: FieldDescriptor) -> bool:
+    return bool(field.is_repeated) or field.cpp_type == FieldDescriptor.CPPTYPE_STRING
+
+
 def _spoil_field(owner: Message, field: FieldDescriptor, chosen: random.Random) -> None:
     if _is_map(field) or chosen.random() < 0.1:
         owner.ClearField(field.name)

@@ -9,7 +9,7 @@ import structlog
 
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
 from safe_psrl_server.agents.commands import AgentCommands, spec_from_request
-from safe_psrl_server.agents.definition import pack
+from safe_psrl_server.agents.definition import MAX_NAME, check_text, pack
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.snapshot import snapshot_of
@@ -44,6 +44,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return self._commands.agents
 
     async def CreateAgent(self, request: admin_pb2.CreateAgentRequest, context: Context) -> admin_pb2.CreateAgentResponse:
+        check_text("preset", request.preset, MAX_NAME)  # before similar names are looked for
         spec = spec_from_request(request)
 
         async def create() -> bool:

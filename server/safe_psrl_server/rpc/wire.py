@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from safe_psrl_server.errors import InvalidArgumentError
 
 MAX_FIELDS: Final = 20_000  # of all messages that have messages in them; the numbers of a table are one field
-MAX_TEXT_BYTES: Final = 4096  # of one field; what a field means may allow less
+MAX_TEXT_BYTES: Final = 256 * 1024  # of one field; checks of its meaning allow less
 UNCHECKED_BYTES: Final = 2 * MAX_FIELDS  # a field takes two bytes at least: a shorter message is within the limit
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 GROUPS: Final = (3, 4)  # their begin and end, which have no value

@@ -1,0 +1,1 @@
+"""Attacks of single callers on a server, with a bystander who must not notice."""
