@@ -9,9 +9,10 @@ import structlog
 
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
 from safe_psrl_server.agents.commands import AgentCommands, spec_from_request
-from safe_psrl_server.agents.definition import MAX_NAME, check_text, pack
+from safe_psrl_server.agents.definition import pack
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.service import AgentService
+from safe_psrl_server.agents.sizes import MAX_NAME, check_text
 from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.agents.status import record_status, status_of, status_with_digest
 from safe_psrl_server.agents.validation import find_episode
