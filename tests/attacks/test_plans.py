@@ -21,7 +21,6 @@ pytestmark = pytest.mark.slow
 ADMIN = "/safe_psrl.v1.AdminService"
 DRAIN_SECONDS = 2.0
 ENDLESS = ("attack/a", "attack/b")
-WAITING_PLANS = pytest.mark.xfail(strict=True, reason="a plan that waits for a thread is not stopped before it has one")
 
 
 def flat_spec(num_states: int, num_actions: int, horizon: int) -> model_pb2.AgentSpec:
@@ -100,7 +99,7 @@ def test_plans_that_draw_a_million_kernels(new_scene: NewScene) -> None:
     assert stopping < DRAIN_SECONDS + 5.0
 
 
-@pytest.mark.parametrize("waits", [False, pytest.param(True, marks=WAITING_PLANS)], ids=["running", "waiting"])
+@pytest.mark.parametrize("waits", [False, True], ids=["running", "waiting"])
 def test_an_agent_that_plans_can_be_paused_and_deleted(scene: Scene, waits: bool) -> None:
     """Whether its plan runs or `waits` for a thread, which another agent of the same identity has."""
     with scene.as_("attacker") as own, scene.as_("ops") as ops:

@@ -38,7 +38,8 @@ class Planner:
         self._free = most
         self._used: dict[str, int] = {}  # by owner, above 0
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by owner, next in turn first; none of them is empty
-        self._stops: dict[str, Mask] = {}  # of running plans, by agent
+        self._stops: dict[str, Mask] = {}  # of plans, by agent
+        self._turns: dict[str, asyncio.Future[None]] = {}  # of plans that wait for a thread, by agent
 
     def prepare(self, call: Call[Any], record: AgentRecord) -> Prepared | Awaitable[Prepared]:
         """The decision of `call` for the record as it is; awaitable if it takes long."""
@@ -56,6 +57,8 @@ class Planner:
         """Stop the plan that is made for `agent`, if there is one: its call fails with `PLAN_STOPPED`."""
         if agent in self._stops:
             self._stops[agent][0] = True
+        if agent in self._turns and not self._turns[agent].done():
+            self._turns[agent].set_exception(PlanStoppedError("it was waiting for a thread"))
 
     async def _in_threads(self, call: Call[Any], outcome: Decision[Any] | PlanNeeded[Any], version: int) -> Prepared:
         """The record must not change meanwhile, or the result must be discarded."""
@@ -66,9 +69,9 @@ class Planner:
     async def _plan(self, call: Call[Any], needed: PlanNeeded[Any]) -> TimedPlan:
         """Stopped when the call is over: its caller has gone away, or it takes too long."""
         stop = self._stops[call.agent] = np.zeros(1, np.bool_)
-        call.future.add_done_callback(lambda _: stop.fill(True))
+        call.future.add_done_callback(lambda _: self.stop(call.agent) if self._stops.get(call.agent) is stop else None)
         try:
-            await self._take_thread(call.owner)
+            await self._take_thread(call.agent, call.owner)
             try:
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(self._planning, make_plan, needed.learner, needed.state, stop)
@@ -80,11 +83,14 @@ class Planner:
         finally:
             del self._stops[call.agent]
 
-    async def _take_thread(self, owner: str) -> None:
+    async def _take_thread(self, agent: str, owner: str) -> None:
         if not (self._free and self._used.get(owner, 0) < self._most):
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            turn = self._turns[agent] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(owner, deque()).append(turn)
-            await turn
+            try:
+                await turn
+            finally:
+                del self._turns[agent]
             return
         self._free -= 1
         self._used[owner] = self._used.get(owner, 0) + 1
@@ -95,14 +101,17 @@ class Planner:
             del self._used[owner]
         self._free += 1
         for following in list(self._waiting):
-            if self._used.get(following, 0) < self._most:
-                queue = self._waiting.pop(following)
-                queue.popleft().set_result(None)
-                if queue:
-                    self._waiting[following] = queue  # behind the others
-                self._free -= 1
-                self._used[following] = self._used.get(following, 0) + 1
-                return
+            if self._used.get(following, 0) >= self._most:
+                continue
+            waiting = deque(turn for turn in self._waiting.pop(following) if not turn.done())  # without stopped plans
+            if not waiting:
+                continue
+            waiting.popleft().set_result(None)
+            if waiting:
+                self._waiting[following] = waiting  # behind the others
+            self._free -= 1
+            self._used[following] = self._used.get(following, 0) + 1
+            return
 
     def close(self) -> None:
         self._planning.shutdown()
