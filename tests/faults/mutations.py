@@ -69,8 +69,8 @@ MUTATIONS: Final = (
             Edit(
                 RUNTIME,
                 COMMIT_CALL,
-                "                for _, agent, decision, *_ in batch:\n"
-                "                    for event in decision.events:\n"
+                "                for _, agent, prepared, *_ in batch:\n"
+                "                    for event in prepared.decision.events:\n"
                 "                        agent.record.apply(event)\n"
                 "                        agent.changed(event.time_micros, 1)\n"
                 "                        self._on_change(agent)\n" + COMMIT_CALL,
@@ -85,9 +85,9 @@ MUTATIONS: Final = (
             Edit(
                 RUNTIME,
                 COMMIT_CALL,
-                "                for call, agent, decision, _, rejection in batch:\n"
+                "                for call, agent, prepared, _, rejection in batch:\n"
                 "                    if rejection is None and agent.record.exists:\n"
-                "                        call.end(None, decision.reply)\n" + COMMIT_CALL,
+                "                        call.end(None, prepared.decision.reply)\n" + COMMIT_CALL,
             )
         ],
         rounds=3,
@@ -125,7 +125,7 @@ MUTATIONS: Final = (
             Edit(
                 RUNTIME,
                 "                    self._end(decided.call, unavailable(error))\n",
-                "                    self._end(decided.call, None, decided.decision.reply)\n",
+                "                    self._end(decided.call, None, decided.prepared.decision.reply)\n",
             )
         ],
         rounds=2,

@@ -5,8 +5,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple
 
+from safe_psrl.arrays import Policy
 from safe_psrl_server.agents.decisions import Decision, PlanNeeded, Reply
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.errors import DeadlineError, UnavailableError
@@ -21,7 +23,8 @@ class Prepared(NamedTuple):
     version: int
     decision: Decision[Any]
     payloads: Sequence[bytes]
-    policies: Mapping[int, bytes]
+    policies: Mapping[int, bytes]  # stored beside the stream, by episode
+    arrays: Mapping[int, Policy] = MappingProxyType({})  # policies that take time to convert, by episode
 
 
 Decide = Callable[[AgentRecord], Decision[Reply] | PlanNeeded[Reply]]

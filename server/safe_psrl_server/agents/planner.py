@@ -15,6 +15,7 @@ from safe_psrl.errors import PlanStoppedError
 from safe_psrl.learner import AgentState, SafePsrl, settle
 from safe_psrl.version import __version__
 from safe_psrl_server.agents.decisions import Decision, PlanNeeded, TimedPlan
+from safe_psrl_server.agents.definition import policy_from_message
 from safe_psrl_server.agents.events import encode, is_large
 from safe_psrl_server.agents.inbox import Call, Prepared
 from safe_psrl_server.agents.record import AgentRecord
@@ -62,9 +63,8 @@ class Planner:
 
     async def _in_threads(self, call: Call[Any], outcome: Decision[Any] | PlanNeeded[Any], version: int) -> Prepared:
         """The record must not change meanwhile, or the result must be discarded."""
-        if isinstance(outcome, PlanNeeded):
-            outcome = outcome.finish(await self._plan(call, outcome))
-        return Prepared(version, outcome, *await self._threads.run(encode, outcome.events))
+        planned = await self._plan(call, outcome) if isinstance(outcome, PlanNeeded) else None
+        return await self._threads.run(finished, outcome, planned, version)
 
     async def _plan(self, call: Call[Any], needed: PlanNeeded[Any]) -> TimedPlan:
         """Stopped when the call is over: its caller has gone away, or it takes too long."""
@@ -115,6 +115,15 @@ class Planner:
 
     def close(self) -> None:
         self._planning.shutdown()
+
+
+def finished(outcome: Decision[Any] | PlanNeeded[Any], planned: TimedPlan | None, version: int) -> Prepared:
+    """The decision in its stored form, with its large policies as arrays."""
+    decision = outcome.finish(planned) if isinstance(outcome, PlanNeeded) and planned is not None else outcome
+    assert isinstance(decision, Decision)  # noqa: S101  # a plan that is needed is given
+    payloads, policies = encode(decision.events)
+    starts = [event.episode_started for event in decision.events if event.WhichOneof("kind") == "episode_started"]
+    return Prepared(version, decision, payloads, policies, {each.episode: policy_from_message(each.policy) for each in starts})
 
 
 def is_short(learner: SafePsrl) -> bool:

@@ -33,7 +33,7 @@ class _Decided(NamedTuple):
 
     call: Call[Any]
     agent: Agent
-    decision: Decision[Any]
+    prepared: Prepared
     append: Append
     rejection: ServiceError | None
 
@@ -132,7 +132,7 @@ class Runtime:
         if agent.record is None or not (prepared.payloads or self._store.is_shared):
             self._end(call, rejection, prepared.decision.reply)
             return None
-        return _Decided(call, agent, prepared.decision, _append_of(agent.record, prepared), rejection)
+        return _Decided(call, agent, prepared, _append_of(agent.record, prepared), rejection)
 
     def _defer(self, call: Call[Any], work: Awaitable[object]) -> None:
         """Decide the call again after `work`; the agent stays held until then."""
@@ -162,8 +162,8 @@ class Runtime:
 
     def _apply(self, decided: _Decided) -> None:
         """The append is durable: change the record, then answer."""
-        call, agent, decision, append, rejection = decided
-        record = agent.record
+        call, agent, prepared, append, rejection = decided
+        decision, record = prepared.decision, agent.record
         if decision.events and record is not None and record.version == append.expected_version:
             existed, known = record.exists, record.totals.transitions
             if not existed and is_bulky(decision.events):  # its tables take time to build: the next use does it in a thread
@@ -173,6 +173,8 @@ class Runtime:
             try:
                 for event in decision.events:
                     record.apply(event)
+                for number, policy in prepared.arrays.items():
+                    record.episodes[number].policy = policy
             except Exception:  # the record may be half changed: load it again
                 log.exception("an event could not be applied", agent=call.agent)
                 self._registry.evict(call.agent)

@@ -133,6 +133,11 @@ def folded(name: str, stream: StoredStream) -> AgentRecord:
         raise DamagedStreamError(f"its events cannot be folded: {error!r}") from error
     apply_all(record, map(events_pb2.Event.FromString, stream.events))  # one at a time: a stream may be long
     attach(record, stream.policies)
+    try:
+        for episode in record.episodes.values():
+            _ = episode.policy  # converted here, in a thread
+    except ValueError as error:
+        raise DamagedStreamError(f"a policy has the wrong size: {error}") from error
     if record.version != stream.version:
         raise DamagedStreamError(f"it folds to version {record.version}, not {stream.version}")
     return record
