@@ -37,6 +37,9 @@ class Limits(_Section):
     max_message_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Maximum size of a received message, uncompressed.")
     max_import_bytes: int = Field(256 * 1024 * 1024, ge=1024, description="Maximum size of an imported agent.")
     max_concurrent_calls: int = Field(4096, ge=1, description="Maximum concurrent calls of authenticated callers.")
+    max_calls_per_connection: int = Field(
+        900, ge=1, description="Maximum concurrent calls and streams on one connection; a client keeps further ones waiting."
+    )
     max_public_calls: int = Field(256, ge=1, description="Maximum concurrent calls that need no credential, such as health.")
     max_public_calls_per_address: int = Field(32, ge=1, description="Maximum of those from one address.")
     watch_seconds: float = Field(600.0, gt=0, description="After this time a watch is ended; clients watch again.")

@@ -30,6 +30,20 @@ def test_watches_of_health_without_a_token(scene: Scene) -> None:
     assert sent.with_retry_info >= STREAMS - 32
 
 
+def test_a_burst_of_watches_on_one_connection_fails_no_other_call(scene: Scene) -> None:
+    """They wait in the client (`limits.max_calls_per_connection`): gRPC drops calls of all callers while too many wait."""
+    with ThreadPoolExecutor(1) as thread, scene.as_("other") as other:
+        attack = thread.submit(watch_health, scene.target, STREAMS, STREAMS, 8.0)
+        served = 0
+        while not attack.done():
+            other.list()
+            served += 1
+    sent = attack.result()
+    assert served > 10
+    assert sent.outcomes.pop("OK") <= 32
+    assert sent.outcomes["RESOURCE_EXHAUSTED TOO_MANY_CALLS"] == sent.with_retry_info
+
+
 def test_a_watch_ends(new_scene: NewScene) -> None:
     """And its place is free again."""
     scene = new_scene("[limits]\nwatch_seconds = 2.0\nmax_public_calls_per_address = 4\n")
