@@ -17,7 +17,7 @@ from safe_psrl_server.agents.snapshot import apply_all, attach, folded, parsed
 from safe_psrl_server.agents.threads import Threads
 from safe_psrl_server.config import Limits
 from safe_psrl_server.errors import DataLossError, LimitExceededError, NotFoundError, UnavailableError
-from safe_psrl_server.store import DamagedStreamError, EventStore, StoreUnavailableError, StreamHead
+from safe_psrl_server.store import Append, DamagedStreamError, EventStore, StoreUnavailableError, StreamHead
 
 LOADS_AT_ONCE: Final = 4
 log = structlog.get_logger()
@@ -111,13 +111,15 @@ class Registry:
     async def get(self, name: str) -> Agent:
         """An agent that exists, with everything acknowledged before this call, by any replica. Raises `NotFoundError`."""
         agent = self._agents.get(name) or await self.load(name)
-        if self._store.is_shared and agent.record is not None:
-            heads = await self._store.heads([name])
-            if name not in heads or heads[name].version != agent.record.version:
-                await self.catch_up(agent)
+        if self._store.is_shared and agent.record is not None and not await self._is_current(agent.record):
+            await self.catch_up(agent)
         if not agent.exists:
             raise no_agent(name)
         return agent
+
+    async def _is_current(self, record: AgentRecord) -> bool:
+        """Whether the stream ends where the record does. The name may be that of another agent by now, at the same version."""
+        return not await self._store.commit([Append(record.name, record.version, ())])
 
     async def load(self, name: str, *, may_create: bool = False) -> Agent:
         """Read an agent from the store; concurrent calls share one read. Raises `NotFoundError` unless it may be created."""
@@ -241,7 +243,7 @@ class Registry:
         agent = self._agents.get(name)
         if agent is None:
             agent = await self.load(name, may_create=True)
-        if agent.record is not None and agent.record.version < head.version:
+        if agent.record is not None and self._store.is_shared and agent.record.version != head.version:
             await self.catch_up(agent)
         if agent.record is not None and agent.snapshot_version < head.snapshot_version:  # taken by another replica
             agent.saved(head.snapshot_version)

@@ -298,3 +298,19 @@ async def test_lists_over_the_wire_know_what_others_did(database: str, deleted: 
             return [status.agent for status in there.list().agents]
 
     assert await asyncio.to_thread(look) == (["a", "c"] if deleted else ["a", "b", "c"])
+
+
+async def test_an_agent_that_another_replica_created_again_is_not_mistaken_for_the_old_one(pair: Pair) -> None:
+    """Not even at the same version."""
+    here, there = pair
+    await here.create(seed=1)
+    await here.start()
+    old = await there.agents.record("a")
+    await here.commands.delete("a")
+    here.clock.pass_seconds(1.0)
+    await here.create(seed=2)
+    await here.start()
+    new = await there.agents.record("a")
+    assert new.version == old.version == 2
+    assert new.created_micros != old.created_micros
+    assert new.definition.message.seed == 2
