@@ -33,12 +33,14 @@ def begin_adaptive_episode(
     """
     tau = problem.tau[0]
     draws, satisfied = draw_satisfiable_kernel(problem, signals, seed, k, counts, draft)
-    solve_cmdp(draft.p, problem.next_states, signals, problem.available, problem.initial, tau, draft.probabilities)
+    solve_cmdp(draft.p, problem.next_states, signals, problem.available, problem.initial, tau, draft.probabilities, draft.stop)
     mean, weight = smoothed_mean(problem.prior, counts, problem.confidence**2)
     sigma = cost_deviation(mean, problem.next_states, weight, signals[1], draft.probabilities, problem.initial, cost_visits)
     draft.pessimism[0] = min(problem.confidence * sigma, LARGEST_SHARE * tau)
     tightened = tau - draft.pessimism[0]
-    solve_cmdp(draft.p, problem.next_states, signals, problem.available, problem.initial, tightened, draft.probabilities)
+    solve_cmdp(
+        draft.p, problem.next_states, signals, problem.available, problem.initial, tightened, draft.probabilities, draft.stop
+    )
     finish_draft(problem, signals, seed, k, draft)
     return draws, satisfied
 

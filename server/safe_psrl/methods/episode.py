@@ -46,7 +46,7 @@ class Draft(NamedTuple):
     pessimism: Floats  # [M], epsilon_k
     dual_scale: Floats  # [M], eta_k
     dual_next: Floats  # [M], lambda_{k+1}
-    stop: Mask  # [1], set by another thread: no more kernels are drawn, and the plan must not be used
+    stop: Mask  # [1], set by another thread: draws and sweeps end early, and the plan must not be used
 
 
 def problem_of(spec: CmdpSpec, options: SafePsrlOptions, always_satisfiable: bool | None = None) -> Problem:
@@ -103,7 +103,7 @@ def begin_episode(
         draft.dual_scale[i] = dual_scale_at(k, horizon, tau, c0)
         weights[1 + i] = -dual[i] / draft.dual_scale[i]
     draws, satisfied = draw_satisfiable_kernel(problem, signals, seed, k, counts, draft)
-    plan_policy(draft.p, problem.next_states, signals, weights, problem.available, draft.policy, draft.values)
+    plan_policy(draft.p, problem.next_states, signals, weights, problem.available, draft.policy, draft.values, draft.stop)
     for i in range(dual.size):
         draft.predicted_costs[i] = dot(problem.initial, draft.values[1 + i])
         draft.dual_next[i] = dual_update(dual[i], draft.predicted_costs[i], draft.pessimism[i], problem.tau[i])
@@ -129,7 +129,7 @@ def reaches_satisfiable_costs(problem: Problem, signals: Floats, draft: Draft) -
     for i in range(problem.c0.size):
         weights = np.zeros(signals.shape[0])
         weights[1 + i] = -1.0
-        plan_policy(draft.p, problem.next_states, signals, weights, problem.available, draft.policy, draft.values)
+        plan_policy(draft.p, problem.next_states, signals, weights, problem.available, draft.policy, draft.values, draft.stop)
         if dot(problem.initial, draft.values[1 + i]) > problem.c0[i] + COST_TOLERANCE:
             return False
     return True

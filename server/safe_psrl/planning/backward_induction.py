@@ -9,17 +9,28 @@ from safe_psrl.planning.evaluation import dot, look_ahead
 
 @compiled_sum
 def plan_policy(
-    p: Floats, next_states: NextStates, signals: Floats, weights: Floats, available: Mask, policy: Policy, values: Floats
+    p: Floats,
+    next_states: NextStates,
+    signals: Floats,
+    weights: Floats,
+    available: Mask,
+    policy: Policy,
+    values: Floats,
+    stop: Mask | None = None,
 ) -> None:
     """Write the best deterministic policy for the weighted sum of the signals, and its value for each signal (eq. (2)).
 
     With weights (1, -lambda_k/eta_k) this is the paper's policy update; ties go to the lowest action. The chosen action is
-    evaluated at once, while its row is still in the cache.
+    evaluated at once, while its row is still in the cache. Once another thread sets `stop` [1], the remaining steps get
+    action 0, and the result must not be used.
     """
     horizon, num_states = policy.shape
     num_signals, num_actions = weights.size, available.shape[1]
     now, ahead = np.zeros((num_signals + 1, num_states)), np.zeros((num_signals + 1, num_states))  # the objective comes last
     for h in range(horizon - 1, -1, -1):
+        if stop is not None and stop[0]:
+            policy[: h + 1] = 0
+            break
         step_signals = h if signals.shape[1] > 1 else 0
         for s in range(num_states):
             best, best_action = -np.inf, 0

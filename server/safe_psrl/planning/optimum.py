@@ -82,7 +82,14 @@ def checked_budgets(spec: CmdpSpec, budgets: ArrayLike) -> Floats:
 
 @compiled
 def solve_cmdp(
-    p: Floats, next_states: NextStates, signals: Floats, available: Mask, initial: Floats, budget: float, probabilities: Floats
+    p: Floats,
+    next_states: NextStates,
+    signals: Floats,
+    available: Mask,
+    initial: Floats,
+    budget: float,
+    probabilities: Floats,
+    stop: Mask | None = None,
 ) -> tuple[bool, float]:
     """Write the optimal policy [H, S, A] for signal 0 with signal 1 within `budget`; of least cost if there is none.
 
@@ -90,7 +97,7 @@ def solve_cmdp(
     """
     horizon, num_states, num_actions = probabilities.shape
     costly, cheap = np.empty((horizon, num_states), np.int32), np.empty((horizon, num_states), np.int32)
-    share, cheap_cost = search_multiplier(p, next_states, signals, available, initial, budget, costly, cheap)
+    share, cheap_cost = search_multiplier(p, next_states, signals, available, initial, budget, costly, cheap, stop)
     probabilities[:] = (1.0 - max(0.0, share)) * occupancy(p, next_states, as_probabilities(cheap, num_actions), initial)
     if share > 0.0:
         probabilities += share * occupancy(p, next_states, as_probabilities(costly, num_actions), initial)
@@ -120,6 +127,7 @@ def search_multiplier(
     budget: float,
     costly: Policy,
     cheap: Policy,
+    stop: Mask | None = None,
 ) -> tuple[float, float]:
     """Write two policies whose mixture is optimal for signal 0 with signal 1 within `budget`.
 
@@ -131,13 +139,13 @@ def search_multiplier(
     values = np.empty((signals.shape[0], available.shape[0]))
     weights = np.zeros(signals.shape[0])
     weights[0] = 1.0
-    plan_policy(p, next_states, signals, weights, available, costly, values)
+    plan_policy(p, next_states, signals, weights, available, costly, values, stop)
     costly_reward, costly_cost = dot(initial, values[0]), dot(initial, values[1])
     if costly_cost <= budget + ROUNDING:
         cheap[:] = costly
         return 1.0, costly_cost
     weights[0], weights[1] = 0.0, -1.0
-    plan_policy(p, next_states, signals, weights, available, cheap, values)
+    plan_policy(p, next_states, signals, weights, available, cheap, values, stop)
     cheap_reward, cheap_cost = dot(initial, values[0]), dot(initial, values[1])
     if cheap_cost > budget + FEASIBILITY_TOLERANCE:
         return -1.0, cheap_cost
@@ -147,7 +155,7 @@ def search_multiplier(
             break
         multiplier = max(0.0, (costly_reward - cheap_reward) / (costly_cost - cheap_cost))
         weights[1] = -multiplier
-        plan_policy(p, next_states, signals, weights, available, policy, values)
+        plan_policy(p, next_states, signals, weights, available, policy, values, stop)
         reward, cost = dot(initial, values[0]), dot(initial, values[1])
         line = cheap_reward - multiplier * cheap_cost
         if reward - multiplier * cost <= line + 1e-13 * (1.0 + abs(line)):

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from tests.safe_psrl.cases import deterministic_policies, forward_totals, planned, random_case, spec_of
 
 from safe_psrl import CmdpSpec, Constraint
+from safe_psrl.errors import PlanStoppedError
+from safe_psrl.learner import SafePsrl
+from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.planning.evaluation import as_probabilities, dot, evaluate_policy, evaluate_randomised, occupancy
+from safe_psrl.problem.presets import preset
 
 SHAPES = [(1, 1, 3), (2, 1, 3), (2, 2, 3), (3, 2, 2), (2, 3, 2), (2, 4, 2), (2, 5, 2), (2, 6, 2), (1, 5, 4), (4, 4, 1)]
 VARIANTS = [
@@ -119,3 +123,16 @@ def test_occupancy_is_a_distribution_that_reproduces_the_values(variant: dict, s
     assert visits[0].sum(axis=1) == pytest.approx(spec.initial_distribution, abs=0)
     assert (visits[np.eye(spec.num_actions)[policy] == 0] == 0).all()
     assert (visits * spec.signals).sum(axis=(1, 2, 3)) == pytest.approx(forward_totals(spec, p, policy), abs=1e-12)
+
+
+def test_a_plan_that_is_stopped_ends_at_once() -> None:
+    """Between two sweeps; the policy holds valid actions, and the learner refuses to use it."""
+    spec = preset("streaming-buffer")
+    learner, stop = SafePsrl(spec), np.ones(1, np.bool_)
+    with pytest.raises(PlanStoppedError, match="episode 1 was not planned"):
+        learner.plan(learner.initial_state(), stop)
+    p = spec.dirichlet_prior / spec.dirichlet_prior.sum(axis=-1, keepdims=True)
+    policy, values = np.full((10, 10), 9, np.int32), np.empty((2, 10))
+    plan_policy(p, spec.next_states, spec.signals, np.array([1.0, 0.0]), spec.available_actions, policy, values, stop)
+    assert (policy == 0).all()
+    assert np.isfinite(values).all()
