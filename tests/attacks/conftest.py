@@ -1,6 +1,8 @@
 """Servers with identities, each with a directory of its own."""
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,3 +39,11 @@ def new_scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewScene]:
 def scene(new_scene: NewScene) -> Scene:
     """A server with the default limits, shared by the tests of a module."""
     return new_scene()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Latencies are judged: these tests run alone on the machine, and not beside others in the slow tier."""
+    if "SAFE_PSRL_ATTACK_ROWS" not in os.environ:
+        for item in items:
+            if item.path.is_relative_to(Path(__file__).parent):
+                item.add_marker(pytest.mark.skip(reason="make test-attacks runs it"))
