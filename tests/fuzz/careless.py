@@ -113,7 +113,7 @@ MISTAKES: Final[dict[Mistake, str]] = {  # with a pattern of the finding
     raising: "answered UNKNOWN",
     hasty: "changed the state",
     half: "a refused request changed the state",
-    gullible: "an agent that was let in fails|ImportAgent .* answered UNKNOWN",
+    gullible: "an agent that was let in fails|ImportAgent .* answered (UNKNOWN|DATA_LOSS)",
     unread: "DecodeError",
     asleep: "DEADLINE_EXCEEDED without a reason",
     forgetful: "calls of a batch got",
