@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import structlog
@@ -114,8 +115,13 @@ class AgentService:
             raise unavailable(error) from error
 
     async def read(self, name: str, work: Callable[[AgentRecord], Result]) -> Result:
-        """What `work` makes of the record, in a thread, while the agent's calls wait."""
-        await self.record(name)
+        """What `work` makes of the record, in a thread. If the record changes meanwhile, again while the agent's calls wait."""
+        record = await self.record(name)
+        version = record.version
+        with suppress(RuntimeError):  # a dictionary that changed size
+            result = await self.threads.run(work, record)
+            if record.version == version:
+                return result
         async with self.runtime.exclusive(name):
             return await self.threads.run(work, await self.record(name))
 
