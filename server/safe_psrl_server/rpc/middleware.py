@@ -14,7 +14,7 @@ from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_server.errors import InvalidArgumentError, ServiceError, UnavailableError
 from safe_psrl_server.metrics.calls import CallMetrics, CountedCall
 from safe_psrl_server.rpc.errors import Rejections
-from safe_psrl_server.rpc.wire import check_fields
+from safe_psrl_server.rpc.wire import checking_fields
 from safe_psrl_server.security.access import AccessControl, check_role
 from safe_psrl_server.security.caller import Caller
 
@@ -63,13 +63,13 @@ class Services(grpc.GenericRpcHandler):
         rule, parse = self._access.rule(method), handler.request_deserializer
         count = self._metrics.method(method, handler.request_streaming, handler.response_streaming)
 
-        def received(call: CountedCall, request: Any, caller: Caller | None) -> Any:
+        async def received(call: CountedCall, request: Any, caller: Caller | None) -> Any:
             """The request, or the messages of a client's stream, from an admitted caller."""
             if handler.request_streaming:
                 check_role(caller, rule)
                 return self._messages(call, request, parse, caller)
             call.received()
-            message = parsed(parse, request)
+            message = await parsed(parse, request)
             call.agent = getattr(message, "agent", "")
             check_role(caller, rule, message)
             return message
@@ -78,7 +78,7 @@ class Services(grpc.GenericRpcHandler):
             with count(context) as call:
                 try:
                     with self._access.admit(context, rule) as caller:
-                        reply = await behaviour(received(call, request, caller), context)
+                        reply = await behaviour(await received(call, request, caller), context)
                         call.sent()
                         return reply
                 except ServiceError as error:
@@ -88,7 +88,7 @@ class Services(grpc.GenericRpcHandler):
             with count(context) as call:
                 try:
                     with self._access.admit(context, rule) as caller:
-                        async with aclosing(behaviour(received(call, request, caller), context)) as replies:
+                        async with aclosing(behaviour(await received(call, request, caller), context)) as replies:
                             async for reply in replies:
                                 call.sent()
                                 yield reply
@@ -115,17 +115,18 @@ class Services(grpc.GenericRpcHandler):
             if data is None:
                 return
             call.received()
-            message = parsed(parse, data)
+            message = await parsed(parse, data)
             if caller is not None:
                 await self._access.pace(caller, calls_in(message))
             yield message
 
 
-def parsed(parse: Parse, data: bytes) -> Any:
+async def parsed(parse: Parse, data: bytes) -> Any:
     """Raises `InvalidArgumentError`. gRPC itself would answer UNKNOWN, or end a stream as if it were complete."""
     message: Any = getattr(parse, "__self__", None)  # the class whose `FromString` it is
     if message is not None:
-        check_fields(data, message.DESCRIPTOR)
+        for _ in checking_fields(data, message.DESCRIPTOR):
+            await asyncio.sleep(0)
     try:
         return parse(data)
     except Exception as error:  # noqa: BLE001  # each protobuf implementation raises its own type

@@ -2,9 +2,10 @@
 a text that takes long to search and to quote.
 
 The scan follows the wire format (tag, length) along the message's descriptor. It only looks into messages that have messages
-in them, and stops at the limit, so its time is bounded whatever the bytes are.
+in them, and stops at the limit, so its time is bounded whatever the bytes are. Other calls are served during a long scan.
 """
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
@@ -14,6 +15,7 @@ from safe_psrl_server.errors import InvalidArgumentError
 
 MAX_FIELDS: Final = 20_000  # of all messages that have messages in them; the numbers of a table are one field
 MAX_TEXT_BYTES: Final = 256 * 1024  # of one field; checks of its meaning allow less
+FIELDS_AT_ONCE: Final = 200  # then other calls have their turn: some tenths of a millisecond
 UNCHECKED_BYTES: Final = 2 * MAX_FIELDS  # a field takes two bytes at least: a shorter message is within the limit
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 GROUPS: Final = (3, 4)  # their begin and end, which have no value
@@ -21,11 +23,17 @@ GROUPS: Final = (3, 4)  # their begin and end, which have no value
 
 def check_fields(data: bytes, descriptor: Descriptor) -> None:
     """Raise `InvalidArgumentError` if `data` has too many fields or too long a text; malformed data is left to the parser."""
+    for _ in checking_fields(data, descriptor):
+        pass
+
+
+def checking_fields(data: bytes, descriptor: Descriptor) -> Iterator[None]:
+    """`check_fields` in short parts, for the event loop."""
     if len(data) <= UNCHECKED_BYTES:
         return
-    found, waiting = 0, [(0, len(data), descriptor)]
-    while waiting:
-        place, end, message = waiting.pop()
+    found, outer = 0, [(0, len(data), descriptor)]
+    while outer:
+        place, end, message = outer.pop()
         inner, texts = _nested(message)
         while place < end:
             tag, place = _varint(data, place, end)
@@ -33,15 +41,18 @@ def check_fields(data: bytes, descriptor: Descriptor) -> None:
             found += 1
             if found > MAX_FIELDS:
                 raise InvalidArgumentError(_name(message, number), f"the request has more than {MAX_FIELDS} fields")
-            if kind == LENGTH:
-                length, place = _varint(data, place, end)
-                if number in texts and length > MAX_TEXT_BYTES:
-                    raise InvalidArgumentError(_name(message, number), f"must be at most {MAX_TEXT_BYTES} bytes")
-                if number in inner:
-                    waiting.append((place, min(place + length, end), inner[number]))
-                place += length
-            else:
+            if found % FIELDS_AT_ONCE == 0:
+                yield
+            if kind != LENGTH:
                 place = _skipped(data, place, end, kind)
+                continue
+            length, place = _varint(data, place, end)
+            if number in texts and length > MAX_TEXT_BYTES:
+                raise InvalidArgumentError(_name(message, number), f"must be at most {MAX_TEXT_BYTES} bytes")
+            if length and number in inner:
+                outer += [(place + length, end, message), (place, min(place + length, end), inner[number])]
+                break
+            place += length
 
 
 def _skipped(data: bytes, place: int, end: int, kind: int) -> int:

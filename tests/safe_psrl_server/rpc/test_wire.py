@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from safe_psrl_server.errors import InvalidArgumentError
-from safe_psrl_server.rpc.wire import MAX_FIELDS, check_fields
+from safe_psrl_server.rpc.wire import FIELDS_AT_ONCE, MAX_FIELDS, check_fields, checking_fields
 
 
 def crowded(constraints: int) -> bytes:
@@ -43,6 +43,18 @@ def test_as_many_as_are_allowed_pass() -> None:
     check_fields(data, admin_pb2.CreateAgentRequest.DESCRIPTOR)
     with pytest.raises(InvalidArgumentError):
         check_fields(crowded(MAX_FIELDS - 2), admin_pb2.CreateAgentRequest.DESCRIPTOR)
+
+
+def test_other_calls_are_served_during_a_long_scan() -> None:
+    parts = list(checking_fields(crowded(MAX_FIELDS - 3), admin_pb2.CreateAgentRequest.DESCRIPTOR))
+    assert len(parts) == MAX_FIELDS // FIELDS_AT_ONCE
+
+
+def test_fields_after_a_nested_message_are_counted() -> None:
+    """The scan returns to the outer message when an inner one ends."""
+    create = admin_pb2.CreateAgentRequest(spec=model_pb2.AgentSpec(cmdp=model_pb2.CmdpSpec(num_states=3)))
+    with pytest.raises(InvalidArgumentError, match="has more than"):
+        check_fields(create.SerializeToString() + b"\x18\x01" * MAX_FIELDS, create.DESCRIPTOR)
 
 
 @pytest.mark.parametrize("noise", [b"\x18\x01", b"\x1b\x1c", b"\xfa\x7f\x00"], ids=["numbers", "groups", "unknown"])
