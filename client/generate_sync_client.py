@@ -14,7 +14,7 @@ RULES: Final = [
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\(await (\w+)\)", r"\1"),
     (r"\bawait ", ""),
-    (r"\bAwaitable\[(\w+)\]", r"\1"),
+    (r"\bAwaitable\[([\w.]+)\]", r"\1"),
     (r"\bAsync(Client|Episode|StepStream|RetryingStream|Iterator)\b", r"\1"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\basynccontextmanager\b", "contextmanager"),

@@ -47,13 +47,15 @@ def connected(target: str, wait: float = 0.0) -> Iterator["Client"]:
 def reported_errors(target: str) -> Iterator[None]:
     """Errors of the client become one line: exit code 2 for a user's mistake, 3 if the service failed or is not there."""
     from safe_psrl_client import errors  # noqa: PLC0415
+    from safe_psrl_client.sync.retry import NO_SERVICE  # noqa: PLC0415
 
     try:
         yield
     except errors.UnauthenticatedError as error:
         leave(f"{error} (--token-file, SAFE_PSRL_TOKEN, or --tls-cert and --tls-key)", USER_MISTAKE)
     except (errors.UnavailableError, errors.DeadlineExceededError) as error:
-        leave(f"no answer from {target}: is the service running there? (safe-psrl serve) ({error})", SERVICE_FAILED)
+        reached = error.reason != NO_SERVICE
+        leave(f"no answer from {target}: is the service running there? ({error})" if reached else str(error), SERVICE_FAILED)
     except errors.SafePsrlClientError as error:
         mistakes = (errors.PermissionDeniedError, errors.NotFoundError, errors.AlreadyExistsError)
         is_mistake = isinstance(error, (ValueError, errors.FailedPreconditionError, *mistakes))

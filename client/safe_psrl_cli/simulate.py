@@ -30,7 +30,15 @@ NETWORK_FAILED = 3
 Episodes = Annotated[int, typer.Option(metavar="N", min=1, help="Episodes of each player.")]
 Method = Annotated[Literal["adaptive", "published", "theorem"], typer.Option(help="The method of agents that are created.")]
 Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the results here, as PNG.", dir_okay=False)]
-Patience = Annotated[float, typer.Option(metavar="S", min=0, help="Seconds to retry while the service is unavailable.")]
+Patience = Annotated[
+    float | None,
+    typer.Option(
+        metavar="S",
+        min=0,
+        show_default=False,
+        help="Seconds to retry while the service is unavailable; 30 if not given, but 1.5 for the first connection.",
+    ),
+]
 
 
 class EnvironmentOrCommand(TyperGroup):
@@ -50,7 +58,7 @@ app = typer.Typer(
 
     Examples:
 
-    safe-psrl simulate streaming-buffer --agent buffer --episodes 2000
+    safe-psrl simulate streaming-buffer --agent buffer --create --episodes 2000
 
     safe-psrl simulate lte-cell --ues 4 --episodes 400
 
@@ -75,7 +83,7 @@ def lte_cell(
         int, typer.Option(metavar="N", min=1, max=2**31, help="Seed of the network, the players and the agents.")
     ] = 1,
     figure: Figure = None,
-    patience: Patience = 30.0,
+    patience: Patience = None,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
@@ -130,7 +138,7 @@ def base_stations(
         int, typer.Option(metavar="N", min=0, max=2**31, help="Seed of the world, the players and the agents.")
     ] = 1,
     figure: Figure = None,
-    patience: Patience = 30.0,
+    patience: Patience = None,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
@@ -185,8 +193,8 @@ def simulate(
         typer.Option(help="One call per step; one stream; or the policy played locally, reporting whole episodes."),
     ] = "step",
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Seed of the first agent and its environment.")] = 1,
-    create: Annotated[bool, typer.Option(help="Create the agents that do not exist yet.")] = True,
-    patience: Patience = 30.0,
+    create: Annotated[bool, typer.Option("--create", help="Create the agents that do not exist yet.")] = False,
+    patience: Patience = None,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
@@ -198,7 +206,7 @@ def simulate(
 
     safe-psrl simulate streaming-buffer --agent buffer --episodes 2000
 
-    safe-psrl simulate inventory --agent shop --parallel 8 --mode local
+    safe-psrl simulate inventory --agent shop --create --parallel 8 --mode local
     """
     from safe_psrl_cli.tables import show_environment  # noqa: PLC0415
 

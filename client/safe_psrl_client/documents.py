@@ -21,6 +21,7 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from safe_psrl_client.errors import InvalidDocumentError
+from safe_psrl_client.fields import LONGEST_VALUE, requirement
 from safe_psrl_proto.v1 import model_pb2
 
 
@@ -112,14 +113,13 @@ def _fill(message: Message, fields: Mapping[str, Any], where: str) -> None:
             convert = integer_table_of if field.message_type is model_pb2.IntegerTable.DESCRIPTOR else table_of
             getattr(message, name).CopyFrom(convert(where + name, value))
             continue
-        is_flag = field.type == field.TYPE_BOOL
-        if is_flag != isinstance(value, bool):
-            expected = "true or false" if is_flag else "a number or word"
-            raise InvalidDocumentError(f"{where}{name} = {value!r}: must be {expected}")
+        wrong = InvalidDocumentError(f"{where}{name} = {value!r:.{LONGEST_VALUE}}: {requirement(field)}")
+        if (field.type == field.TYPE_BOOL) != isinstance(value, bool):  # protobuf takes true for 1, and 1 for true
+            raise wrong
         try:
             setattr(message, name, value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidDocumentError(f"{where}{name} = {value!r:.60}: {error}") from None
+        except (TypeError, ValueError, OverflowError):
+            raise wrong from None
 
 
 def _plain_fields(message: Message) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """The contract's requests, made from plain values, and the position in an episode. No I/O; all clients and modes share it."""
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from safe_psrl_client.documents import options_from_document
 from safe_psrl_client.errors import EpisodeClosedError, InvalidArgumentError
+from safe_psrl_client.fields import message_of
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 
 StreamCall = control_pb2.StepRequest | control_pb2.StartEpisodeRequest | control_pb2.ReportEpisodeRequest
@@ -25,7 +27,9 @@ class Transition(NamedTuple):
     terminal: bool = False  # the environment ended the episode with this step
 
     def message(self) -> control_pb2.Transition:
-        return control_pb2.Transition(
+        """As the contract has it. Raises `InvalidArgumentError` that names a field of the wrong type."""
+        return message_of(
+            control_pb2.Transition,
             state=self.state,
             action=self.action,
             next_state=self.next_state,
@@ -38,7 +42,8 @@ class Transition(NamedTuple):
 def start_episode(
     agent: str, state: int | None, request_id: str | None, *, with_policy: bool, abandon_open: bool
 ) -> control_pb2.StartEpisodeRequest:
-    return control_pb2.StartEpisodeRequest(
+    return message_of(
+        control_pb2.StartEpisodeRequest,
         agent=agent,
         request_id=request_id or uuid.uuid4().hex,  # the key under which it can be repeated
         state=state,
@@ -48,15 +53,28 @@ def start_episode(
 
 
 def step(agent: str, episode: int, step: int, seen: Transition, incarnation: int = 0) -> control_pb2.StepRequest:
-    moved = seen.message()
-    return control_pb2.StepRequest(agent=agent, episode=episode, step=step, transition=moved, incarnation=incarnation)
+    moved = _checked(seen).message()
+    kind = control_pb2.StepRequest
+    return message_of(kind, agent=agent, episode=episode, step=step, transition=moved, incarnation=incarnation)
+
+
+def report_transition(agent: str, episode: int, step: int, seen: Transition) -> control_pb2.ReportTransitionRequest:
+    moved = _checked(seen).message()
+    return message_of(control_pb2.ReportTransitionRequest, agent=agent, episode=episode, step=step, transition=moved)
+
+
+def _checked(seen: Transition) -> Transition:
+    if not isinstance(seen, Transition):
+        raise InvalidArgumentError(f"seen = {seen!r:.60}: must be Transition(state, action, next_state, …)")
+    return seen
 
 
 def report_episode(
     agent: str, episode: int, seen: Sequence[Transition], incarnation: int = 0
 ) -> control_pb2.ReportEpisodeRequest:
-    moves = [one.message() for one in seen]
-    return control_pb2.ReportEpisodeRequest(agent=agent, episode=episode, transitions=moves, incarnation=incarnation)
+    moves = [_checked(one).message() for one in seen]
+    kind = control_pb2.ReportEpisodeRequest
+    return message_of(kind, agent=agent, episode=episode, transitions=moves, incarnation=incarnation)
 
 
 class EpisodeCursor:
@@ -112,11 +130,18 @@ def stream_batches(calls: Iterable[StreamCall]) -> Iterator[control_pb2.StepStre
 
 
 def create_agent(
-    agent: str, definition: model_pb2.AgentSpec | str, options: model_pb2.SafePsrlOptions | None, seed: int
+    agent: str,
+    definition: model_pb2.AgentSpec | str,
+    options: model_pb2.SafePsrlOptions | Mapping[str, Any] | None,
+    seed: int,
 ) -> admin_pb2.CreateAgentRequest:
     """`definition` in full, or the name of a preset, which `options` and `seed` complete."""
+    if isinstance(options, Mapping):
+        options = options_from_document(options)
     if isinstance(definition, str):
-        return admin_pb2.CreateAgentRequest(agent=agent, preset=definition, options=options, seed=seed)
+        return message_of(admin_pb2.CreateAgentRequest, agent=agent, preset=definition, options=options, seed=seed)
+    if not isinstance(definition, model_pb2.AgentSpec):
+        raise InvalidArgumentError(f"definition = {definition!r:.60}: must be AgentSpec or the name of a preset")
     if options is not None or seed:
         raise InvalidArgumentError("options and seed belong into the specification: set definition.options and definition.seed")
-    return admin_pb2.CreateAgentRequest(agent=agent, spec=definition)
+    return message_of(admin_pb2.CreateAgentRequest, agent=agent, spec=definition)

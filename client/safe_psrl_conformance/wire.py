@@ -9,7 +9,7 @@ import grpc
 
 from safe_psrl_client.channel import MAX_MESSAGE_BYTES, call_metadata, open_channel, token_metadata
 from safe_psrl_client.errors import SafePsrlClientError, error_of_call
-from safe_psrl_client.sync.retry import retry
+from safe_psrl_client.sync.retry import FirstContact, retry
 from safe_psrl_client.sync.stream import StepStream
 from safe_psrl_conformance.check import FailedError, require, same
 from safe_psrl_conformance.problem import agent_spec
@@ -36,6 +36,7 @@ class Wire:
         timeout: float = 10.0,
         prefix: str = "conformance-",
     ) -> None:
+        self.target = target
         self._identity = token_metadata(token, target, credentials)
         self.channel = open_channel(target, credentials, OPTIONS)
         self.timeout = timeout
@@ -63,7 +64,7 @@ class Wire:
     def probe(self, wait: float = 0.0) -> None:
         """Raise the client library's error if the service is unavailable for `wait` seconds or refuses to create agents."""
         name = self.new_name()
-        retry(lambda: self.create(name), wait)
+        retry(lambda: self.create(name), wait, FirstContact(self.target, wait))
         self.tidy()
 
     # --- calling

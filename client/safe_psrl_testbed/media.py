@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from safe_psrl.problem.documents import spec_to_document
 from safe_psrl.problem.presets import streaming_buffer
 from safe_psrl_client import Client, spec_from_document
-from safe_psrl_client.sync.retry import DEFAULT_PATIENCE
 from safe_psrl_testbed.simulation import prepare_agent
 
 SPEC: Final = streaming_buffer()  # what an agent knows: the paper's states, actions, horizon, reward, cost and budget
@@ -123,7 +122,7 @@ class MediaSimulation:
         open_episodes: int,
         compare: bool = True,
         method: str = "adaptive",
-        patience: float = DEFAULT_PATIENCE,
+        patience: float | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
     ) -> None:

@@ -27,7 +27,6 @@ from safe_psrl_client import (
     spec_from_document,
 )
 from safe_psrl_client.play import play_episode
-from safe_psrl_client.sync.retry import DEFAULT_PATIENCE
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_testbed.scenario import Scenario
 
@@ -121,7 +120,7 @@ class Simulation:
         mode: Mode = "step",
         seed: int = 1,
         create: bool = True,
-        patience: float = DEFAULT_PATIENCE,
+        patience: float | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
     ) -> None:
@@ -188,7 +187,7 @@ def prepare_agent(client: Client, name: str, definition: model_pb2.AgentSpec, pr
         found = client.get_agent(name, with_spec=True).spec
     except NotFoundError:
         if not create:
-            raise
+            raise NotFoundError(f"there is no agent {name}: correct --agent, or add --create to create it") from None
         client.create_agent(name, definition)
         return
     theirs, ours = _shape(found.cmdp), _shape(definition.cmdp)

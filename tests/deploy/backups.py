@@ -22,7 +22,7 @@ Row = tuple[str, int, bytes, bytes]  # agent, version, payload, link
 @contextmanager
 def load_on(server: ServerProcess) -> Iterator[None]:
     """Agents that play until the end of the block."""
-    play = ["simulate", "streaming-buffer", "--agent", "load", "--parallel", str(AGENTS), "--episodes", "1000000"]
+    play = ["simulate", "streaming-buffer", "--agent", "load", "--create", "--parallel", str(AGENTS), "--episodes", "1000000"]
     simulator = subprocess.Popen(
         [*SCRIPT, *play, "--target", server.target], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

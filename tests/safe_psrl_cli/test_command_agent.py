@@ -94,12 +94,28 @@ def test_a_users_mistake_has_exit_code_2(run: Command, arguments: tuple[str, ...
     assert message in run(*arguments, code=2).stderr
 
 
-def test_an_unavailable_service_is_one_line_and_code_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safe_psrl_cli.connection.TIMEOUT", 0.2)
-    told = command("127.0.0.1:1", "list", code=3).stderr
-    assert told.startswith("safe-psrl: no answer from 127.0.0.1:1")
-    assert told.count("\n") == 1
+def test_an_absent_service_is_one_line_and_code_3() -> None:
+    shown = command("127.0.0.1:1", "list", code=3).stderr
+    assert shown == "safe-psrl: no service at 127.0.0.1:1: start it with safe-psrl serve\n"
     assert "host:port" in command("nowhere", "list", code=2).stderr
+
+
+def test_another_definition_under_the_same_name_names_what_differs(run: Command, agent_name: str) -> None:
+    run("create", agent_name, "--preset", "factored-toy", "--seed", "3")
+    shown = run("create", agent_name, "--preset", "factored-toy", "--seed", "4", "--set", "method=theorem", code=2).stderr
+    assert "spec.seed is 3, not 4" in shown
+    assert "spec.options.method is published, not theorem" in shown
+    assert "use another name, or delete it first" in shown
+    assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [("pessimism_coefficient=1e308",), ("pessimism_coefficient=1e999",), ("method=adaptive", "confidence=1e308")]
+)
+def test_options_that_lead_to_infinite_numbers_are_refused(run: Command, settings: tuple[str, ...]) -> None:
+    options = [part for setting in settings for part in ("--set", setting)]
+    shown = run("create", "x", "--preset", "inventory", *options, code=2).stderr
+    assert f"spec.options.{settings[-1].partition('=')[0]}: must be" in shown
 
 
 def test_a_damaged_export_is_refused(run: Command, agent_name: str, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def run(*arguments: str, code: int = 0) -> Any:
 @pytest.mark.parametrize("mode", MODES)
 def test_one_agent_learns_as_the_library_does(server: str, agent_name: str, mode: str, buffer: Scenario) -> None:
     arguments = ("streaming-buffer", "--target", server, "--agent", agent_name, "--episodes", "20", "--mode", mode)
-    summary = json.loads(run(*arguments, "--seed", "5", "--json").stdout)
+    summary = json.loads(run(*arguments, "--seed", "5", "--create", "--json").stdout)
     library = SimulatedRun(SafePsrl(buffer.spec, seed=5), buffer.transitions_for(5), environment_seed=5)
     library.advance(20)
     (agent,) = summary["agents"]
@@ -47,7 +47,7 @@ def test_one_agent_learns_as_the_library_does(server: str, agent_name: str, mode
 def test_several_agents_play_concurrently_and_are_shown_in_a_table(server: str, agent_name: str, client: Client) -> None:
     name = agent_name[:40]
     arguments = ("inventory", "--target", server, "--agent", name, "--episodes", "5", "--parallel", "3", "--mode", "stream")
-    told = run(*arguments).stdout
+    told = run(*arguments, "--create").stdout
     assert "inventory: 15 episodes" in told
     assert "Exact optimum" in told
     for i in (1, 2, 3):
@@ -57,13 +57,14 @@ def test_several_agents_play_concurrently_and_are_shown_in_a_table(server: str, 
 def test_it_continues_an_existing_agent(server: str, agent_name: str, client: Client) -> None:
     client.create_agent(agent_name, "factored-toy")
     client.start_episode(agent_name, 0)
-    run("factored-toy", "--target", server, "--agent", agent_name, "--episodes", "2", "--no-create")
+    run("factored-toy", "--target", server, "--agent", agent_name, "--episodes", "2")
     assert client.get_agent(agent_name).status.episode == 3
 
 
 def test_mistakes_have_code_2(server: str, agent_name: str, client: Client) -> None:
-    missing = run("factored-toy", "--target", server, "--agent", agent_name, "--no-create", code=2)
-    assert "no agent" in missing.stderr
+    missing = run("factored-toy", "--target", server, "--agent", agent_name, code=2)
+    assert f"there is no agent {agent_name}: correct --agent, or add --create" in missing.stderr
+    assert agent_name not in [status.agent for status in client.list_agents()]
     client.create_agent(agent_name, "factored-toy")
     other = run("inventory", "--target", server, "--agent", agent_name, code=2)
     assert "is not for" in other.stderr
@@ -71,7 +72,7 @@ def test_mistakes_have_code_2(server: str, agent_name: str, client: Client) -> N
 
 def test_ctrl_c_reports_the_results_so_far(server: str, agent_name: str) -> None:
     script = "import typer; from safe_psrl_cli.simulate import simulate; a = typer.Typer(); a.command()(simulate); a()"
-    arguments = ["factored-toy", "--target", server, "--agent", agent_name, "--episodes", "1000000", "--json"]
+    arguments = ["factored-toy", "--target", server, "--agent", agent_name, "--episodes", "1000000", "--create", "--json"]
     with (
         Client(server) as client,
         subprocess.Popen(

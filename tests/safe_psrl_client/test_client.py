@@ -1,6 +1,8 @@
 """The calls of the service, with threads."""
 
 import socket
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -9,12 +11,14 @@ import pytest
 from safe_psrl_client import (
     AgentPausedError,
     AlreadyExistsError,
+    AsyncClient,
     Client,
     DeadlineExceededError,
     EpisodeClosedError,
     InvalidArgumentError,
     InvalidDocumentError,
     NotFoundError,
+    RemoteAgent,
     StepGapError,
     Transition,
     UnavailableError,
@@ -138,6 +142,48 @@ def test_watching_shows_an_agent_and_ends_when_it_is_closed(client: Client, toy:
 def test_an_unavailable_service_is_retried_until_patience_ends() -> None:
     with Client("127.0.0.1:1", patience=0.2) as client, pytest.raises(UnavailableError):
         client.get_agent("a")
+
+
+@pytest.mark.parametrize("target", ["127.0.0.1:1", "unix:/nowhere/safe-psrl.sock"])
+async def test_without_a_service_the_first_call_fails_within_two_seconds(target: str) -> None:
+    wanted = f"^no service at {target}: start it with safe-psrl serve$"
+    began = time.monotonic()
+    with Client(target) as client, pytest.raises(UnavailableError, match=wanted):
+        client.get_agent("a")
+    assert time.monotonic() - began < 2
+    began = time.monotonic()
+    async with AsyncClient(target) as other:
+        with pytest.raises(UnavailableError, match=wanted):
+            await other.get_agent("a")
+    assert time.monotonic() - began < 2
+
+
+def test_without_a_service_a_stream_fails_as_soon() -> None:
+    with Client("127.0.0.1:1") as client:
+        agent = RemoteAgent(client, "a", "stream")
+        with pytest.raises(UnavailableError, match="no service at"):
+            agent.begin(0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda client: client.get_action("a", "s"), "state = 's': must be a whole number"),
+        (lambda client: client.get_action(5, 1), "agent = 5: must be text"),
+        (lambda client: client.start_episode("a", 1.5), "state = 1.5: must be a whole number"),
+        (lambda client: client.step("a", 1, 0, Transition(0, "x", 1)), "action = 'x': must be a whole number"),
+        (lambda client: client.step("a", 1, 0, Transition(0, 0, 1, "x")), "reward = 'x': must be a number"),
+        (lambda client: client.step("a", 1, 0, Transition(0, 0, 1, costs=["x"])), r"costs = \['x'\]: must be a list"),
+        (lambda client: client.step("a", 1, 0, (0, 0, 1)), "must be Transition"),
+        (lambda client: client.create_agent("a", 5), "definition = 5: must be AgentSpec or the name of a preset"),
+        (lambda client: client.create_agent("a", "inventory", seed=-1), "seed = -1: must be a whole number, at least 0"),
+        (lambda client: client.create_agent("a", "inventory", options={"method": 3}), "options.method = 3: must be text"),
+        (lambda client: client.create_agent("a", "inventory", options={"metod": "x"}), "did you mean method"),
+    ],
+)
+def test_a_value_of_the_wrong_type_names_its_field(client: Client, call: Callable[[Client], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(client)
 
 
 def test_a_silent_service_fails_at_the_deadline() -> None:

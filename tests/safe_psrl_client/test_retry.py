@@ -42,8 +42,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def retry(request: pytest.FixtureRequest, clock: Clock) -> Callable[..., str]:
     """Retries a call that fails with the given errors, one after the other, and then succeeds."""
 
-    def run(seconds: float, *failures: errors.SafePsrlClientError) -> str:
+    def run(seconds: float, *failures: errors.SafePsrlClientError, reached: bool = True) -> str:
         left = list(failures)
+        contact = sync_retry.FirstContact("far:1", 1.5)
+        contact.made = reached
 
         def call() -> str:
             if left:
@@ -55,8 +57,8 @@ def retry(request: pytest.FixtureRequest, clock: Clock) -> Callable[..., str]:
 
         assert clock.now == 0
         if request.param == "sync":
-            return sync_retry.retry(call, seconds)
-        return asyncio.run(aio_retry.retry(async_call, seconds))
+            return sync_retry.retry(call, seconds, contact)
+        return asyncio.run(aio_retry.retry(async_call, seconds, contact))
 
     return run
 
@@ -94,3 +96,21 @@ def test_retries_end_after_the_given_time(clock: Clock, retry: Callable[..., str
 def test_the_pause_is_at_least_the_one_that_the_server_requests(clock: Clock, retry: Callable[..., str]) -> None:
     assert retry(30, errors.UnavailableError("busy", retry_after=2.0)) == "done"
     assert 2 < clock.now < 2.1
+
+
+def test_a_service_that_was_never_reached_is_reported_soon(clock: Clock, retry: Callable[..., str]) -> None:
+    with pytest.raises(errors.UnavailableError, match="no service at far:1: start it with safe-psrl serve") as caught:
+        retry(30, *[errors.UnavailableError("connect: Connection refused")] * 1000, reached=False)
+    assert caught.value.reason == "NO_SERVICE"
+    assert 1.4 <= clock.now <= 1.6
+
+
+def test_a_service_that_is_starting_is_retried_as_one_that_was_reached(clock: Clock, retry: Callable[..., str]) -> None:
+    with pytest.raises(errors.UnavailableError, match="starting"):
+        retry(30, *[errors.UnavailableError("starting", "NOT_READY")] * 1000, reached=False)
+    assert 30 <= clock.now <= 31
+
+
+def test_a_failure_to_connect_that_is_no_absence_keeps_its_cause(retry: Callable[..., str]) -> None:
+    with pytest.raises(errors.UnavailableError, match=r"no service at far:1: .* \(Ssl handshake failed\)"):
+        retry(30, *[errors.UnavailableError("Ssl handshake failed")] * 1000, reached=False)

@@ -52,7 +52,7 @@ def test_mistakes_are_one_line(safe_psrl: Command) -> None:
     assert "there is no chapter 'moons'; the chapters are agents, episodes" in unknown.err
     away = safe_psrl("conformance", "--target", "127.0.0.1:1", "--timeout", "1")
     assert away.code == 3
-    assert away.err.startswith("safe-psrl: no answer from 127.0.0.1:1: is the service running there?")
+    assert away.err == "safe-psrl: no service at 127.0.0.1:1: start it with safe-psrl serve\n"
 
 
 def test_every_check_has_a_chapter_and_a_unique_name() -> None:

@@ -145,7 +145,7 @@ class AsyncRetryingStream:
         async def attempt() -> control_pb2.StepStreamResponse:
             return await (await self._current()).exchange(call)
 
-        return await retry(attempt, self._client.patience)
+        return await retry(attempt, self._client.patience, self._client.contact)
 
     async def exchange_all(self, calls: Iterable[StreamCall]) -> list[control_pb2.StepStreamResponse]:
         """The replies to all calls, in one batch. Raises the error of the first one that failed."""
@@ -158,7 +158,7 @@ class AsyncRetryingStream:
                     raise error_of_status(reply.error)
             return replies
 
-        return await retry(attempt, self._client.patience)
+        return await retry(attempt, self._client.patience, self._client.contact)
 
     async def close(self) -> None:
         if self._stream is not None:

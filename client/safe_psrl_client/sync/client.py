@@ -1,8 +1,8 @@
 # Generated from safe_psrl_client/aio by `make sync-client`: do not edit.
 """The client: every call of the service as a method, with a deadline. Replies are the contract's messages."""
 
-from collections.abc import Iterable, Iterator
-from typing import Final, Self, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Self, TypeVar
 from weakref import WeakSet
 
 import grpc
@@ -11,9 +11,10 @@ from safe_psrl_client import requests
 from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, Metadata, call_metadata, open_channel, token_metadata
 from safe_psrl_client.errors import error_of_call
 from safe_psrl_client.exports import import_requests, seal_parts
+from safe_psrl_client.fields import message_of
 from safe_psrl_client.requests import TRUNCATED, Transition
 from safe_psrl_client.sync.episode import Episode
-from safe_psrl_client.sync.retry import DEFAULT_PATIENCE, retry
+from safe_psrl_client.sync.retry import DEFAULT_PATIENCE, FIRST_CONTACT_SECONDS, FirstContact, retry
 from safe_psrl_client.sync.stream import StepStream
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, events_pb2, model_pb2
 
@@ -30,6 +31,7 @@ class Client:
 
     timeout: deadline of each attempt in seconds, unless the call specifies one.
     patience: seconds for which a call is retried while the service is unavailable; at most the `timeout` given to a call.
+        By default 30, but 1.5 until the service was reached once: then it raises `UnavailableError`, "no service at …".
     credentials: for TLS, made from files by `tls_credentials`.
     token: identifies the caller; needs TLS, unless the service is on this machine.
     """
@@ -39,13 +41,14 @@ class Client:
         target: str = DEFAULT_TARGET,
         *,
         timeout: float = DEFAULT_TIMEOUT,
-        patience: float = DEFAULT_PATIENCE,
+        patience: float | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
     ) -> None:
         self.target = target
         self.timeout = timeout
-        self.patience = patience
+        self.patience = DEFAULT_PATIENCE if patience is None else patience
+        self.contact = FirstContact(target, FIRST_CONTACT_SECONDS if patience is None else patience)
         self._identity = token_metadata(token, target, credentials)
         self._channel = open_channel(target, credentials)
         self._control = control_pb2_grpc.ControlServiceStub(self._channel)
@@ -87,13 +90,13 @@ class Client:
     def get_action(
         self, agent: str, state: int, episode: int | None = None, step: int | None = None, *, timeout: float | None = None
     ) -> control_pb2.GetActionResponse:
-        request = control_pb2.GetActionRequest(agent=agent, state=state, episode=episode, step=step)
+        request = message_of(control_pb2.GetActionRequest, agent=agent, state=state, episode=episode, step=step)
         return self._call(self._control.GetAction, request, timeout)
 
     def report_transition(
         self, agent: str, episode: int, step: int, seen: Transition, *, timeout: float | None = None
     ) -> control_pb2.ReportTransitionResponse:
-        request = control_pb2.ReportTransitionRequest(agent=agent, episode=episode, step=step, transition=seen.message())
+        request = requests.report_transition(agent, episode, step, seen)
         return self._call(self._control.ReportTransition, request, timeout)
 
     def step(
@@ -122,7 +125,7 @@ class Client:
         incarnation: int = 0,
         timeout: float | None = None,
     ) -> control_pb2.EndEpisodeResponse:
-        request = control_pb2.EndEpisodeRequest(agent=agent, episode=episode, end=end, incarnation=incarnation)
+        request = message_of(control_pb2.EndEpisodeRequest, agent=agent, episode=episode, end=end, incarnation=incarnation)
         return self._call(self._control.EndEpisode, request, timeout)
 
     def send_start(
@@ -140,7 +143,7 @@ class Client:
         agent: str,
         definition: model_pb2.AgentSpec | str,
         *,
-        options: model_pb2.SafePsrlOptions | None = None,
+        options: model_pb2.SafePsrlOptions | Mapping[str, Any] | None = None,
         seed: int = 0,
         timeout: float | None = None,
     ) -> admin_pb2.CreateAgentResponse:
@@ -148,11 +151,13 @@ class Client:
         return self._call(self._admin.CreateAgent, requests.create_agent(agent, definition, options, seed), timeout)
 
     def get_agent(self, agent: str, *, with_spec: bool = False, timeout: float | None = None) -> admin_pb2.GetAgentResponse:
-        return self._call(self._admin.GetAgent, admin_pb2.GetAgentRequest(agent=agent, with_spec=with_spec), timeout)
+        return self._call(
+            self._admin.GetAgent, message_of(admin_pb2.GetAgentRequest, agent=agent, with_spec=with_spec), timeout
+        )
 
     def list_agents(self, *, timeout: float | None = None) -> Iterator[admin_pb2.AgentStatus]:
         """All agents by name, page after page."""
-        request = admin_pb2.ListAgentsRequest(page_size=PAGE_SIZE)
+        request = message_of(admin_pb2.ListAgentsRequest, page_size=PAGE_SIZE)
         while True:
             page = self._call(self._admin.ListAgents, request, timeout)
             for status in page.agents:
@@ -162,28 +167,28 @@ class Client:
                 return
 
     def delete_agent(self, agent: str, *, timeout: float | None = None) -> None:
-        self._call(self._admin.DeleteAgent, admin_pb2.DeleteAgentRequest(agent=agent), timeout)
+        self._call(self._admin.DeleteAgent, message_of(admin_pb2.DeleteAgentRequest, agent=agent), timeout)
 
     def pause_agent(self, agent: str, reason: str = "", *, timeout: float | None = None) -> admin_pb2.AgentStatus:
-        request = admin_pb2.PauseAgentRequest(agent=agent, reason=reason)
+        request = message_of(admin_pb2.PauseAgentRequest, agent=agent, reason=reason)
         return (self._call(self._admin.PauseAgent, request, timeout)).status
 
     def resume_agent(self, agent: str, *, timeout: float | None = None) -> admin_pb2.AgentStatus:
-        request = admin_pb2.ResumeAgentRequest(agent=agent)
+        request = message_of(admin_pb2.ResumeAgentRequest, agent=agent)
         return (self._call(self._admin.ResumeAgent, request, timeout)).status
 
     def get_policy(self, agent: str, episode: int = 0, *, timeout: float | None = None) -> admin_pb2.GetPolicyResponse:
         """The policy of an episode; 0 is the latest."""
-        return self._call(self._admin.GetPolicy, admin_pb2.GetPolicyRequest(agent=agent, episode=episode), timeout)
+        return self._call(self._admin.GetPolicy, message_of(admin_pb2.GetPolicyRequest, agent=agent, episode=episode), timeout)
 
     def get_posterior(self, agent: str, *, timeout: float | None = None) -> admin_pb2.GetPosteriorResponse:
-        return self._call(self._admin.GetPosterior, admin_pb2.GetPosteriorRequest(agent=agent), timeout)
+        return self._call(self._admin.GetPosterior, message_of(admin_pb2.GetPosteriorRequest, agent=agent), timeout)
 
     def watch_agents(
         self, agents: Iterable[str] = (), interval: float = 0.0, *, timeout: float = WATCH_TIMEOUT
     ) -> Iterator[admin_pb2.WatchAgentsResponse]:
         """Status whenever it changes, until it is closed or `timeout` has passed. It is not retried."""
-        request = admin_pb2.WatchAgentsRequest(agents=agents, interval_seconds=interval)
+        request = message_of(admin_pb2.WatchAgentsRequest, agents=agents, interval_seconds=interval)
         call = self._admin.WatchAgents(request, timeout=timeout, metadata=self._metadata(""))
         try:
             for reply in call:
@@ -195,24 +200,27 @@ class Client:
 
     def export_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> bytes:
         """All that another service needs to continue the agent, as bytes for a file or for `import_agent`."""
-        request = admin_pb2.ExportAgentRequest(agent=agent)
+        request = message_of(admin_pb2.ExportAgentRequest, agent=agent)
 
         def attempt() -> bytes:
             call = self._admin.ExportAgent(request, timeout=timeout, metadata=self._metadata(agent))
             parts = list(call)
             return seal_parts(parts)
 
-        return retry(attempt, min(self.patience, timeout))
+        return retry(attempt, min(self.patience, timeout), self.contact)
 
     def import_agent(self, agent: str, content: bytes, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.AgentStatus:
         """Create `agent` from the result of `export_agent`."""
         parts, metadata = list(import_requests(agent, content)), self._metadata(agent)
         seconds = min(self.patience, timeout)
-        reply = retry(lambda: self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=metadata), seconds)
-        return reply.status
+
+        def attempt() -> admin_pb2.ImportAgentResponse:
+            return self._admin.ImportAgent(iter(parts), timeout=timeout, metadata=metadata)
+
+        return (retry(attempt, seconds, self.contact)).status
 
     def verify_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.VerifyAgentResponse:
-        return self._call(self._admin.VerifyAgent, admin_pb2.VerifyAgentRequest(agent=agent), timeout)
+        return self._call(self._admin.VerifyAgent, message_of(admin_pb2.VerifyAgentRequest, agent=agent), timeout)
 
     def _metadata(self, agent: str) -> Metadata:
         return call_metadata(agent) + self._identity
@@ -222,4 +230,8 @@ class Client:
     ) -> ResponseT:
         metadata = self._metadata(getattr(request, "agent", ""))
         seconds = self.patience if timeout is None else min(self.patience, timeout)
-        return retry(lambda: method(request, timeout=timeout or self.timeout, metadata=metadata), seconds)
+
+        def attempt() -> ResponseT:
+            return method(request, timeout=timeout or self.timeout, metadata=metadata)
+
+        return retry(attempt, seconds, self.contact)

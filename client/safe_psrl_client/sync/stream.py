@@ -146,7 +146,7 @@ class RetryingStream:
         def attempt() -> control_pb2.StepStreamResponse:
             return (self._current()).exchange(call)
 
-        return retry(attempt, self._client.patience)
+        return retry(attempt, self._client.patience, self._client.contact)
 
     def exchange_all(self, calls: Iterable[StreamCall]) -> list[control_pb2.StepStreamResponse]:
         """The replies to all calls, in one batch. Raises the error of the first one that failed."""
@@ -159,7 +159,7 @@ class RetryingStream:
                     raise error_of_status(reply.error)
             return replies
 
-        return retry(attempt, self._client.patience)
+        return retry(attempt, self._client.patience, self._client.contact)
 
     def close(self) -> None:
         if self._stream is not None:

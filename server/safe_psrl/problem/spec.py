@@ -35,6 +35,7 @@ PROBABILITY_TOLERANCE = 1e-9
 ROUNDING = 1e-12  # by which a sum of normalised numbers may miss 1
 MIN_PRIOR = 1e-300  # below it, the logarithms of draws overflow
 MAX_PRIOR = 2.0**53  # above it, one observation more would be lost to rounding
+MIN_SLACK = 1e-9  # tau - c0: bounds divide by its square
 PRIOR_RANGE = f"must be greater than 0 ({MIN_PRIOR:g} to {MAX_PRIOR:g})"
 
 
@@ -263,4 +264,6 @@ class CmdpSpec:
             raise SpecError(f"constraints[{i}].cost_budget", tau, f"must be above 0 and at most the horizon, {self.horizon}")
         if not 0 <= c0 < tau:
             raise SpecError(f"constraints[{i}].satisfiable_cost", c0, f"must be from 0 to below the budget, {tau:g}")
+        if tau - c0 < MIN_SLACK:
+            raise SpecError(f"constraints[{i}].cost_budget", tau, f"must exceed satisfiable_cost by at least {MIN_SLACK:g}")
         return tau, c0

@@ -11,6 +11,7 @@ from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents import decisions
 from safe_psrl_server.agents.decisions import Acted, Decision, PlanNeeded, Reported, TimedPlan
 from safe_psrl_server.agents.definition import cmdp_to_message, completed, definition_of
+from safe_psrl_server.agents.differences import described, differences
 from safe_psrl_server.agents.planner import PLANNED_BY
 from safe_psrl_server.agents.record import AgentRecord, Episode
 from safe_psrl_server.agents.service import AgentService
@@ -145,7 +146,7 @@ class AgentCommands:
         def decide(record: AgentRecord) -> Decision[bool]:
             if record.exists:
                 if record.definition.message != checked:
-                    raise AlreadyExistsError(f"agent {name!r} exists with another definition", "AGENT_EXISTS", agent=name)
+                    raise _another_definition(name, record.definition.message, checked)
                 return Decision([], True)
             return Decision([self._event(agent_created=events_pb2.AgentCreated(spec=checked))], False)
 
@@ -231,6 +232,12 @@ def spec_from_request(request: admin_pb2.CreateAgentRequest) -> model_pb2.AgentS
     except SpecError as error:
         raise InvalidArgumentError("preset", f"{request.preset[:MAX_NAME]!r} {error.requirement}") from None
     return model_pb2.AgentSpec(cmdp=cmdp, options=request.options, seed=request.seed)
+
+
+def _another_definition(name: str, existing: model_pb2.AgentSpec, requested: model_pb2.AgentSpec) -> AlreadyExistsError:
+    fields = differences(existing, requested)
+    message = f"agent {name!r} exists with another definition: {described(fields)}; use another name, or delete it first"
+    return AlreadyExistsError(message, "AGENT_EXISTS", agent=name, fields=",".join(fields))
 
 
 def _check_name(name: str) -> None:

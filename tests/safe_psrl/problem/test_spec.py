@@ -88,6 +88,8 @@ BREACHES = [
     (cost(cost_budget=10**400), "must be finite"),
     (cost(satisfiable_cost=2.0), "constraints[0].satisfiable_cost = 2: must be from 0 to below the budget, 2"),
     (cost(satisfiable_cost=2.5), "constraints[0].satisfiable_cost = 2.5: must be from 0 to below the budget, 2"),
+    (cost(satisfiable_cost=2 - 1e-12), "constraints[0].cost_budget = 2: must exceed satisfiable_cost by at least 1e-09"),
+    (cost(satisfiable_cost=0.0, cost_budget=1e-200), "must exceed satisfiable_cost by at least 1e-09"),
     (cost(satisfiable_cost=-0.1), "constraints[0].satisfiable_cost = -0.1: must be from 0 to below the budget, 2"),
     (cost(satisfiable_cost=None), "constraints[0].satisfiable_cost = None: must be a number"),
     (cost(learned="yes"), "constraints[0].learned = 'yes': must be true or false"),

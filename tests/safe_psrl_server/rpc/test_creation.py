@@ -53,11 +53,21 @@ def test_creating_again_with_the_same_definition_is_no_change(wire: Wire) -> Non
     assert again.status == first.status
 
 
-@pytest.mark.parametrize("other", [{"seed": 1}, {"horizon": 4}, {"max_open_episodes": 2}, {"fallback": True}])
-def test_creating_again_with_another_definition_is_refused(wire: Wire, other: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        ({"seed": 1}, "spec.seed is 0, not 1"),
+        ({"horizon": 4}, "spec.horizon is 3, not 4"),
+        ({"max_open_episodes": 2}, "spec.max_open_episodes is 1, not 2"),
+        ({"fallback": True}, "spec.fallback_policy has other entries"),
+    ],
+)
+def test_creating_again_with_another_definition_is_refused(wire: Wire, other: dict[str, Any], difference: str) -> None:
     agent = wire.create()
     before = wire.status(agent)
-    refusal(lambda: create(wire, agent, spec=make_spec(**other)), Code.ALREADY_EXISTS, "AGENT_EXISTS")
+    refused = refusal(lambda: create(wire, agent, spec=make_spec(**other)), Code.ALREADY_EXISTS, "AGENT_EXISTS")
+    assert f"another definition: {difference}" in refused.message
+    assert refused.message.endswith("; use another name, or delete it first")
     assert wire.status(agent) == before
 
 
@@ -103,6 +113,7 @@ def test_a_creation_needs_one_definition(wire: Wire) -> None:
         ("cmdp.constraints.0.name", "", "constraints[0].name"),
         ("cmdp.constraints.0.cost_budget", math.inf, "constraints[0].cost_budget"),
         ("cmdp.constraints.1.satisfiable_cost", 9.0, "constraints[1].satisfiable_cost"),
+        ("options.pessimism_coefficient", 1e308, "pessimism_coefficient"),
         ("options.pessimism_coefficient", -1.0, "pessimism_coefficient"),
         ("options.max_kernel_draws", 0, "max_kernel_draws"),
         ("seed", 2**63, "seed"),

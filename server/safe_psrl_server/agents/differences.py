@@ -1,0 +1,48 @@
+"""Which fields of two definitions differ, for the error of a creation that finds another agent under its name."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from safe_psrl_proto.v1 import model_pb2
+
+MOST_NAMED: Final = 5
+LONGEST_VALUE: Final = 40  # characters
+DERIVED: Final = "always_satisfiable"  # set by the server
+
+
+def differences(existing: model_pb2.AgentSpec, requested: model_pb2.AgentSpec) -> dict[str, str]:
+    """What differs, by field as errors name it: `spec.seed`: "is 3, not 4"."""
+    fields: dict[str, str] = {}
+    for path, ours, theirs in _differing(existing, requested, "spec"):
+        fields[path.replace("spec.cmdp.", "spec.")] = _comparison(ours, theirs)
+    return fields
+
+
+def described(fields: dict[str, str]) -> str:
+    """The first of `fields` in words."""
+    named = [f"{field} {comparison}" for field, comparison in list(fields.items())[:MOST_NAMED]]
+    more = len(fields) - len(named)
+    return "; ".join(named) + (f"; and {more} more" if more else "")
+
+
+def _differing(ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    for field in ours.DESCRIPTOR.fields:
+        mine, other, place = getattr(ours, field.name), getattr(theirs, field.name), f"{path}.{field.name}"
+        present = not field.has_presence or ours.HasField(field.name) == theirs.HasField(field.name)
+        if field.name == DERIVED or (mine == other and present):
+            continue
+        if field.message_type is None or field.message_type.name in {"Table", "IntegerTable", "Policy"}:
+            yield place, mine, other
+        elif not field.is_repeated:
+            yield from _differing(mine, other, place)
+        elif len(mine) != len(other):
+            yield place, f"{len(mine)} entries", f"{len(other)}"
+        else:
+            for i, (one, another) in enumerate(zip(mine, other, strict=True)):
+                yield from _differing(one, another, f"{place}[{i}]")
+
+
+def _comparison(ours: Any, theirs: Any) -> str:
+    if hasattr(ours, "DESCRIPTOR"):
+        return "has other entries"
+    return f"is {ours!s:.{LONGEST_VALUE}}, not {theirs!s:.{LONGEST_VALUE}}"
