@@ -78,16 +78,16 @@ def create(
 
 @app.command("list")
 def list_agents(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> None:
-    """List the agents with their progress and constraints.
+    """List the agents, and whether each holds its budgets: by the mean cost, once 20 episodes are completed.
 
     Example: safe-psrl agent list
     """
-    from safe_psrl_cli.tables import show_agents  # noqa: PLC0415
+    from safe_psrl_cli.agent_tables import show_agents, verdict_of  # noqa: PLC0415
 
     with connected(target) as client:
         statuses = list(client.list_agents())
     if as_json:
-        print_json([plain(status) for status in statuses])
+        print_json([plain(status) | verdict_of(status) for status in statuses])
     else:
         show_agents(statuses)
 
@@ -99,20 +99,20 @@ def show(
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
-    """Show one agent. With --json, equal durable states print equal bytes.
+    """Show one agent: whether it holds its budgets, and how it learns. With --json, equal durable states print equal bytes.
 
     Example: safe-psrl agent show buffer --json
     """
-    from safe_psrl_cli.tables import show_agent  # noqa: PLC0415
+    from safe_psrl_cli.agent_tables import show_agent, verdict_of  # noqa: PLC0415
     from safe_psrl_client import spec_to_document  # noqa: PLC0415
 
     with connected(target) as client:
-        reply = client.get_agent(name, with_spec=with_spec)
+        reply = client.get_agent(name, with_spec=True)
     definition = {"spec": spec_to_document(reply.spec)} if with_spec else {}
     if as_json:
-        print_json(plain(reply.status) | definition)
+        print_json(plain(reply.status) | verdict_of(reply.status) | definition)
         return
-    show_agent(reply.status)
+    show_agent(reply.status, reply.spec)
     if with_spec:
         print_json(definition["spec"])
 

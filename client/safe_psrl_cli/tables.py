@@ -1,19 +1,17 @@
 """Tables and progress bars for people, at 80 columns."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
-from safe_psrl_cli.connection import plain
 from safe_psrl_client.visible_text import visible
-from safe_psrl_proto.v1 import admin_pb2
 
 MIN_NAME_WIDTH = 10
 
@@ -42,59 +40,25 @@ def add_rows(table: Table, about: Sequence[str], constraints: Sequence[tuple[str
         table.add_row(f"  {escape(name)}", *[""] * (len(about) - 1), *cells)
 
 
-def show_agents(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
-    if not statuses:
-        Console().print("no agents; create one with: safe-psrl agent create NAME --preset streaming-buffer", highlight=False)
-        return
-    numbers = ("\nepisodes", "last\nreward", "last\ncost", "\nbudget", "over\nbudget", "dual\nvariable")
-    table = table_of(None, "\nagent", "\ncondition", *numbers)
-    for status in statuses:
-        about = [escape(status.agent), condition_of(status), f"{status.episode:,}", f"{status.last_reward:.3f}"]
-        rows = [
-            (c.name, _cells(f"{c.last_cost:.3f}", c.cost_budget, c.violations, c.dual_variable)) for c in status.constraints
-        ]
-        add_rows(table, about, rows)
-    Console(emoji=False).print(table)
+def print_table(table: Table, console: Console | None = None) -> None:
+    """Print it within the width of the terminal: the rightmost columns are dropped rather than cut off."""
+    console = console or Console(emoji=False)
+    while len(table.columns) > 2 and _least_width(table) > console.width:
+        table.columns.pop()
+    console.print(table)
+
+
+def _least_width(table: Table) -> int:
+    """With the names folded to `MIN_NAME_WIDTH`; a column has one more for its padding and one for the line between."""
+    numbers = [
+        max(cell_len(line) for cell in (column.header, *column.cells) for line in str(cell).split("\n"))
+        for column in table.columns[1:]
+    ]
+    return MIN_NAME_WIDTH + sum(numbers) + 2 * len(numbers)
 
 
 def _cells(cost: str, budget: float, violations: int, dual: float | None) -> list[str]:
     return [cost, f"{budget:.4g}", f"{violations:,}", "?" if dual is None else f"{dual:,.2f}"]
-
-
-def show_agent(status: admin_pb2.AgentStatus) -> None:
-    """A line for each quantity, first of the agent, then of each constraint."""
-    created = datetime.fromtimestamp(status.created_micros / 1e6, UTC)
-    reason = f" ({status.condition_reason})" if status.condition_reason else ""
-    lines = [
-        ("agent", status.agent),
-        ("condition", condition_of(status) + reason),
-        ("created", f"{created:%Y-%m-%d %H:%M:%S} UTC"),
-        ("episodes", f"{status.episode:,} begun, {status.completed_episodes:,} completed, {len(status.open_episodes)} open"),
-        ("transitions", f"{status.transitions:,}, of which {status.overridden_actions:,} not with the proposed action"),
-        ("last reward", f"{status.last_reward:.6g}; {status.predicted_reward:.6g} predicted for the latest episode"),
-        ("total reward", f"{status.cumulative_reward:.6g}"),
-        ("visited", f"{status.visited_ratio:.1%} of the pairs of state and action"),
-        ("version", f"{status.version:,} events"),
-        ("state digest", status.state_digest),
-    ]
-    for constraint in status.constraints:
-        lines += [
-            ("", ""),
-            ("constraint", constraint.name),
-            ("  budget", f"{constraint.cost_budget:g}; {constraint.satisfiable_cost:g} is satisfiable"),
-            ("  last cost", f"{constraint.last_cost:.6g}; {constraint.predicted_cost:.6g} predicted for the latest episode"),
-            ("  over budget", f"{constraint.violations:,} episodes"),
-            ("  regret", f"{constraint.constraint_regret:.6g}; never above {constraint.constraint_regret_max:.6g}"),
-            ("  dual variable", f"{constraint.dual_variable:.6g}; cost price {constraint.cost_price:.6g}"),
-            ("  pessimism", f"{constraint.pessimism:.6g}"),
-        ]
-    console = Console(emoji=False)
-    for label, text in lines:
-        console.print(f"{label:16}{visible(text)}", highlight=False, markup=False, soft_wrap=True)
-
-
-def condition_of(status: admin_pb2.AgentStatus) -> str:
-    return str(plain(status)["condition"])
 
 
 # --- results of `safe-psrl simulate`
@@ -116,7 +80,7 @@ def show_environment(summary: dict[str, Any]) -> None:
         ]
         add_rows(table, about, rows)
     console = Console(emoji=False)
-    console.print(table)
+    print_table(table, console)
     optimum = summary["agents"][0]["optimum"]
     costs = ", ".join(f"{cost:.6f}" for cost in optimum["costs"])
     console.print(f"Exact optimum: reward {optimum['reward']:.6f} at cost {costs}.", highlight=False, soft_wrap=True)
@@ -138,7 +102,7 @@ def show_lte_cell(summary: dict[str, Any]) -> None:
     for row in summary["kernel"]:
         cells = [f"{row['cell'][move]:.2f} | {row['paper'][move]:.2f}" for move in moves]
         table.add_row(f"{row['service']}, {row['buffer']}", f"{row['seen']:,}", *cells)
-    Console().print(table)
+    print_table(table)
 
 
 def show_base_stations(summary: dict[str, Any]) -> None:
@@ -150,7 +114,7 @@ def show_base_stations(summary: dict[str, Any]) -> None:
     table = table_of("Learned, by class of device", "class", "devices", "stalls of 10 epochs", "cost")
     for name, row in summary["classes"].items():
         table.add_row(name, f"{row['devices']:,}", f"{row['stalls']:.2f}", f"{row['cost']:.2f}")
-    Console().print(table)
+    print_table(table)
 
 
 def _show_policies(title: str, summary: dict[str, Any]) -> None:
@@ -169,7 +133,7 @@ def _show_policies(title: str, summary: dict[str, Any]) -> None:
         )
     console = Console(highlight=False)
     console.print(title)
-    console.print(table)
+    print_table(table, console)
     console.print("Means over players and episodes. Constraint regret: the sum of cost less budget, of the worst player.")
     best = summary["best_fixed_within_budget"]
     if best is not None:

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from safe_psrl_proto.v1 import admin_pb2
+
 NEAR: Final = 0.95  # of the budget: learning drives the cost towards it, so a lower threshold would always be passed
 CLEARLY_WITHIN: Final = 0.99  # hysteresis: an agent that was over budget counts as within again below this
 CONFIDENCE: Final = 2.0  # standard errors
-WITHOUT_BUDGET: Final = 9.99  # the share reported for any cost above a budget of zero
+SMALLEST_BUDGET: Final = 1e-9  # the service accepts none below it
+FEWEST_EPISODES: Final = 20  # completed, before a verdict
 
 
 class Level(StrEnum):
@@ -18,7 +21,7 @@ class Level(StrEnum):
     OVER = "over"
     NEAR = "near"
     WITHIN = "within"
-    UNKNOWN = "unknown"  # no episode completed, or not readable
+    UNKNOWN = "unknown"  # fewer than FEWEST_EPISODES completed, or not readable
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,7 @@ class BudgetStatus:
     @property
     def share(self) -> float:
         """Cost as a share of the budget."""
-        if self.budget > 0:
-            return min(self.cost / self.budget, WITHOUT_BUDGET)
-        return 0.0 if self.cost <= 0 else WITHOUT_BUDGET
+        return self.cost / max(self.budget, SMALLEST_BUDGET)
 
     @property
     def level(self) -> Level:
@@ -59,6 +60,26 @@ class BudgetStatus:
         if self.share > 1:
             return Level.OVER
         return Level.NEAR if self.share >= NEAR else Level.WITHIN
+
+
+VERDICTS: Final = {
+    Level.OVER: "over budget",
+    Level.NEAR: "holds, near",
+    Level.WITHIN: "holds",
+    Level.UNKNOWN: "too early",
+}
+
+
+def budget_statuses(status: admin_pb2.AgentStatus) -> list[BudgetStatus]:
+    """One for each constraint, from a single status: of the recent episodes, it has the last one only."""
+    known = status.completed_episodes >= FEWEST_EPISODES
+    return [BudgetStatus(one.name, one.cost_budget, one.mean_cost, one.last_cost, known=known) for one in status.constraints]
+
+
+def worst_level(statuses: Iterable[BudgetStatus]) -> Level:
+    """The level of the constraint nearest to its violation."""
+    levels = {one.level for one in statuses}
+    return next((level for level in Level if level in levels), Level.UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -77,7 +98,7 @@ def headline(statuses: Iterable[tuple[str, BudgetStatus]]) -> Headline:
     everything = list(statuses)
     known = [(agent, budget_status) for agent, budget_status in everything if budget_status.known]
     if not known:
-        title = "No agents yet" if not everything else "No episode is completed yet"
+        title = "No agents yet" if not everything else f"No agent has completed {FEWEST_EPISODES} episodes yet"
         return Headline(Level.UNKNOWN, title, "")
     agent, worst = max(known, key=lambda one: one[1].share)
     over = sum(budget_status.level is Level.OVER for _, budget_status in known)

@@ -53,7 +53,7 @@ class Gauge:
     """Cost against budget: a bar with a mark at the budget, figures and a sign, so that nothing depends on colour alone."""
 
     SCALE: Final = 1.2  # the bar's end, as a share of the budget
-    SIGNS: Final = {"over": "✕ over budget", "near": "! near budget", "within": "✓ within budget", "unknown": "no episode yet"}
+    SIGNS: Final = {"over": "✕ over budget", "near": "! near budget", "within": "✓ within budget", "unknown": "too early"}
 
     def __init__(self) -> None:
         with block("div", "gauge") as self._root:

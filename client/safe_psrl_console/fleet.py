@@ -4,7 +4,15 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from safe_psrl_console.budget_status import CLEARLY_WITHIN, BudgetStatus, Headline, Level, headline
+from safe_psrl_console.budget_status import (
+    CLEARLY_WITHIN,
+    FEWEST_EPISODES,
+    BudgetStatus,
+    Headline,
+    Level,
+    budget_statuses,
+    headline,
+)
 from safe_psrl_console.history import History, Interval, Point, between, intervals, origin, point_of, standard_errors
 from safe_psrl_proto.v1 import admin_pb2
 
@@ -94,12 +102,12 @@ class WatchedAgent:
         if budget <= 0:
             return []
         points = [point for point in self.history.thinned(SPARK_POINTS) if point.completed]
-        return [round(100 * min(one.costs[constraint] / budget, 9.99)) for one in intervals(points, self.budgets)]
+        return [round(100 * one.costs[constraint] / budget) for one in intervals(points, self.budgets)]
 
     def _judge(self) -> list[BudgetStatus]:
         recent = self.recent()
-        if recent is None:
-            return [BudgetStatus(one.name, one.cost_budget, 0.0, 0.0, known=False) for one in self.status.constraints]
+        if recent is None or self.status.completed_episodes < FEWEST_EPISODES:
+            return budget_statuses(self.status)
         first = self._before_recent(self.history.recent[-1]).completed
         points = [point for point in self.history.recent if point.completed >= first]
         few = [*points[: -1 : 1 + len(points) // RECENT_PARTS], points[-1]]

@@ -9,7 +9,7 @@ const LEVELS = {
   over: { icon: "✕", label: "over budget" },
   near: { icon: "!", label: "near budget" },
   within: { icon: "✓", label: "within budget" },
-  unknown: { icon: "–", label: "no data yet" },
+  unknown: { icon: "–", label: "too early" },
 };
 
 const FILTERS = [
@@ -108,7 +108,7 @@ export default {
                     <em><span aria-hidden="true">{{ levels[row.level].icon }}</span> {{ percent(row.share) }}
                       <span class="visually-hidden">{{ levels[row.level].label }}</span></em>
                   </template>
-                  <em v-else>{{ row.condition === 'quarantined' ? 'not readable' : 'no episode yet' }}</em>
+                  <em v-else>{{ row.condition === 'quarantined' ? 'not readable' : 'too early' }}</em>
                 </span>
               </div>
             </div>
@@ -340,7 +340,7 @@ safe-psrl simulate streaming-buffer --agent buffer --target {{ target }}</code><
       return (share * 100).toFixed(near ? 1 : 0) + " %";
     },
     gaugeTitle(row) {
-      if (row.level === "unknown") return row.reason || "No episode is completed yet";
+      if (row.level === "unknown") return row.reason || "Fewer than 20 episodes are completed";
       const mean = `mean of all ${row.mean.toFixed(3)}, recent ${row.recent.toFixed(3)}, budget ${this.short(row.budget)}`;
       return `${row.constraint}: ${mean}; ${LEVELS[row.level].label}`;
     },

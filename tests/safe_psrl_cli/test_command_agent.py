@@ -11,6 +11,8 @@ from typer.testing import CliRunner, Result
 from safe_psrl.problem.documents import spec_to_document, write_document
 from safe_psrl.problem.presets import preset
 from safe_psrl_cli.agent import app
+from safe_psrl_client import Client, RemoteAgent, play
+from safe_psrl_testbed import Scenario
 
 Command = Callable[..., Result]
 
@@ -58,6 +60,49 @@ def test_json_is_stable_and_has_numbers_and_words(run: Command, agent_name: str)
     assert list(document) == sorted(document)
     assert agent_name in [status["agent"] for status in json.loads(run("list", "--json").stdout)]
     assert json.loads(run("verify", agent_name, "--json").stdout)[0]["ok"] is True
+
+
+def learn(client: Client, name: str, buffer: Scenario, episodes: int) -> None:
+    play(buffer.environment(1), RemoteAgent(client, name, "local"), episodes)
+
+
+def test_there_is_no_verdict_before_20_episodes(run: Command, client: Client, agent_name: str, buffer: Scenario) -> None:
+    client.create_agent(agent_name, "streaming-buffer")
+    learn(client, agent_name, buffer, 19)
+    assert "verdict         too early: 19 of 20 episodes completed" in run("show", agent_name).stdout
+    assert json.loads(run("show", agent_name, "--json").stdout)["verdict"] == "unknown"
+    learn(client, agent_name, buffer, 1)
+    assert "verdict         holds: the mean cost is within the budget" in run("show", agent_name).stdout
+    assert json.loads(run("show", agent_name, "--json").stdout)["verdict"] == "within"
+
+
+def test_an_agent_that_is_over_its_budget(run: Command, client: Client, agent_name: str) -> None:
+    """The environment plays the costly action, whatever is proposed."""
+    client.create_agent(agent_name, "streaming-buffer")
+    for _ in range(20):
+        with client.episode(agent_name, 0) as episode:
+            while not episode.done:
+                episode.report(0, action=0)
+    shown = run("show", agent_name).stdout
+    assert "  verdict       over budget: the mean cost is above the budget" in shown
+    assert "  mean cost     10, 200.0% of the budget; 5 above the budget" in shown
+    assert "  over budget   20 of 20 episodes" in shown
+    assert "  regret        100; never above 100" in shown
+    (row,) = [line for line in run("list").stdout.splitlines() if "over budget" in line]
+    assert row.split()[-6:] == ["10", "5", "10", "100.0", "20", "active"]
+
+
+@pytest.mark.parametrize(("method", "has_dual"), [("published", True), ("theorem", True), ("adaptive", False)])
+def test_only_what_the_method_has_is_shown(
+    run: Command, client: Client, agent_name: str, buffer: Scenario, method: str, has_dual: bool
+) -> None:
+    client.create_agent(agent_name, "streaming-buffer", options={"method": method})
+    assert "pessimism" not in run("show", agent_name).stdout  # no plan yet
+    learn(client, agent_name, buffer, 1)
+    shown = run("show", agent_name).stdout
+    assert f"method          {method}" in shown
+    assert "fallback        no" in shown
+    assert ("dual variable" in shown) is has_dual
 
 
 @pytest.mark.parametrize("kind", ["toml", "json"])

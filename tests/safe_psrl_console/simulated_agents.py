@@ -9,7 +9,7 @@ from safe_psrl_client.play import play_episode
 from safe_psrl_testbed import scenario_named
 
 
-def play_some(client: Client, agent: str, preset: str = "streaming-buffer", episodes: int = 5, seed: int = 1) -> None:
+def play_some(client: Client, agent: str, preset: str = "streaming-buffer", episodes: int = 25, seed: int = 1) -> None:
     client.create_agent(agent, preset, seed=seed)
     environment, remote = scenario_named(preset).environment(seed), RemoteAgent(client, agent, "local")
     for _ in range(episodes):

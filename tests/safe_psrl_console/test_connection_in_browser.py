@@ -63,7 +63,7 @@ def test_an_agent_with_damaged_events_is_shown_as_quarantined(browser: Browser, 
         page.goto(url)
         expect(page.locator("[data-agent=damaged]")).to_contain_text("quarantined")
         expect(page.locator("[data-agent=damaged]")).to_contain_text("not readable")
-        expect(page.locator("[data-agent=sound]")).to_contain_text("no episode yet")
+        expect(page.locator("[data-agent=sound]")).to_contain_text("too early")
         page.locator("[data-agent=damaged] a").click()
         expect(page.get_by_test_id("message")).to_contain_text("damaged is quarantined")
         page.close()

@@ -119,6 +119,18 @@ def test_the_level_changes_before_the_budget_is_exceeded(cost: float, level: Lev
     assert watched([cost] * 20).worst()[1].level is level
 
 
+def test_there_is_no_verdict_before_20_episodes() -> None:
+    fleet = fleet_of(status("a", 19, 9.0))
+    assert fleet.agents["a"].worst()[1].level is Level.UNKNOWN
+    assert fleet.headline().title == "No agent has completed 20 episodes yet"
+    fleet.apply(reply(status("a", 20, 9.0)), 1.0)
+    assert fleet.agents["a"].worst()[1].level is Level.OVER
+
+
+def test_a_share_of_the_budget_is_not_capped() -> None:
+    assert fleet_of(status("a", 100, 75.0)).agents["a"].worst()[1].share == pytest.approx(15)
+
+
 def test_noise_does_not_make_an_agent_over_budget() -> None:
     """The recent mean is above the budget, but by less than its parts scatter: the mean of all is what counts."""
     agent = watched([4.9] * 190 + [2.5, 8.0] * 6)
@@ -137,8 +149,8 @@ def test_a_drift_shows_while_the_overall_mean_is_far_below() -> None:
 
 
 def test_of_several_constraints_the_worst_counts() -> None:
-    one = status("a", 10, 4.0)
-    one.constraints.append(admin_pb2.ConstraintStatus(name="wear", cost_budget=2, mean_cost=1.96, constraint_regret=-0.4))
+    one = status("a", 100, 4.0)
+    one.constraints.append(admin_pb2.ConstraintStatus(name="wear", cost_budget=2, mean_cost=1.96, constraint_regret=-4.0))
     fleet = fleet_of(one)
     i, budget_status = fleet.agents["a"].worst()
     assert (i, budget_status.constraint) == (1, "wear")
@@ -154,7 +166,7 @@ def test_a_budget_of_zero_is_kept_by_nothing_but_zero() -> None:
     ("costs", "title"),
     [
         ({}, "No agents yet"),
-        ({"a": None}, "No episode is completed yet"),
+        ({"a": None}, "No agent has completed 20 episodes yet"),
         ({"a": 4.0}, "Within budget"),
         ({"a": 4.9}, "Within budget, but close to it"),
         ({"a": 4.0, "b": 3.0, "c": None}, "All 2 agents are within budget"),

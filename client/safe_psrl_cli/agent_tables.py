@@ -1,0 +1,112 @@
+"""Whether agents hold their budgets, as a table and one by one."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from safe_psrl_cli.connection import plain
+from safe_psrl_cli.tables import escape, print_table, table_of
+from safe_psrl_client.documents import PESSIMISM_COEFFICIENTS
+from safe_psrl_client.visible_text import visible
+from safe_psrl_console.budget_status import FEWEST_EPISODES, VERDICTS, BudgetStatus, Level, budget_statuses, worst_level
+from safe_psrl_proto.v1 import admin_pb2, model_pb2
+
+NO_AGENTS = "no agents; create one with: safe-psrl agent create NAME --preset streaming-buffer"
+
+
+def show_agents(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
+    """A row for each agent; with several constraints, a row for each of them below it."""
+    if not statuses:
+        Console().print(NO_AGENTS, highlight=False, soft_wrap=True)
+        return
+    numbers = ("mean\ncost", "\nbudget", "last\ncost", "constraint\nregret", "\nepisodes", "\ncondition")
+    table = table_of(None, "\nagent", "\nverdict", *numbers)
+    for status in statuses:
+        judged = budget_statuses(status)
+        about = [f"{status.completed_episodes:,}", condition_of(status)]
+        if len(judged) == 1:
+            table.add_row(escape(status.agent), *_cells(judged[0], status.constraints[0], status), *about)
+            continue
+        verdict = VERDICTS[worst_level(judged)] if judged else "unknown"
+        table.add_row(escape(status.agent), verdict, *[""] * 4, *about)
+        for one, constraint in zip(judged, status.constraints, strict=True):
+            table.add_row(f"  {escape(one.constraint)}", *_cells(one, constraint, status))
+    print_table(table)
+
+
+def _cells(judged: BudgetStatus, constraint: admin_pb2.ConstraintStatus, status: admin_pb2.AgentStatus) -> list[str]:
+    played = bool(status.completed_episodes)
+    costs = [f"{judged.mean_cost:.4g}", f"{judged.budget:.4g}", f"{constraint.last_cost:.4g}"]
+    regret = f"{constraint.constraint_regret:,.1f}"
+    return [VERDICTS[judged.level], *(costs if played else ["-", costs[1], "-"]), regret if played else "-"]
+
+
+def show_agent(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> None:
+    """A line for each quantity, first of the agent, then of each constraint."""
+    console = Console(emoji=False)
+    for label, text in [*_agent_lines(status, spec), *_constraint_lines(status, spec)]:
+        console.print(f"{label:16}{visible(text)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _agent_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> Iterator[tuple[str, str]]:
+    judged = budget_statuses(status)
+    created = datetime.fromtimestamp(status.created_micros / 1e6, UTC)
+    reason = f" ({status.condition_reason})" if status.condition_reason else ""
+    fallback = spec.HasField("fallback_policy")
+    yield "agent", status.agent
+    yield "verdict", _verdict(worst_level(judged), status.completed_episodes)
+    yield "condition", condition_of(status) + reason
+    yield "method", spec.options.method
+    yield "fallback", "yes" if fallback else "no: while it is paused, requests for actions fail"
+    yield "created", f"{created:%Y-%m-%d %H:%M:%S} UTC"
+    opened = f"{status.episode:,} begun, {status.completed_episodes:,} completed, {len(status.open_episodes)} open"
+    yield "episodes", opened
+    yield "transitions", f"{status.transitions:,}, of which {status.overridden_actions:,} not with the proposed action"
+    if status.completed_episodes:
+        mean = status.cumulative_reward / status.completed_episodes
+        yield "mean reward", f"{mean:.6g}; {status.last_reward:.6g} in the last episode"
+    if status.episode:
+        yield "latest plan", f"predicts reward {status.predicted_reward:.6g}; took {1000 * status.plan_seconds:.3g} ms"
+    yield "visited", f"{status.visited_ratio:.1%} of the pairs of state and action"
+    yield "version", f"{status.version:,} events"
+    yield "state digest", status.state_digest
+
+
+def _constraint_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> Iterator[tuple[str, str]]:
+    for judged, one in zip(budget_statuses(status), status.constraints, strict=True):
+        yield "", ""
+        yield "constraint", one.name
+        yield "  budget", f"{one.cost_budget:g} an episode; {one.satisfiable_cost:g} is satisfiable"
+        if status.completed_episodes:
+            yield "  verdict", _verdict(judged.level, status.completed_episodes)
+            spare = f"{judged.margin:.4g} to spare" if judged.margin >= 0 else f"{-judged.margin:.4g} above the budget"
+            yield "  mean cost", f"{one.mean_cost:.6g}, {judged.share:.1%} of the budget; {spare}"
+            yield "  last cost", f"{one.last_cost:.6g}"
+            yield "  over budget", f"{one.violations:,} of {status.completed_episodes:,} episodes"
+            regret = f"{one.constraint_regret:.6g}; never above {one.constraint_regret_max:.6g}"
+            yield "  regret", f"{regret} (the sum of cost less budget)"
+        if status.episode:
+            yield "  predicted", f"cost {one.predicted_cost:.6g} for the latest episode"
+            yield "  pessimism", f"{one.pessimism:.6g} taken off the budget"
+            if spec.options.method in PESSIMISM_COEFFICIENTS:  # the other methods have no dual variable
+                yield "  dual variable", f"{one.dual_variable:.6g}; cost price {one.cost_price:.6g}"
+
+
+def _verdict(level: Level, completed: int) -> str:
+    detail = {
+        Level.OVER: ": the mean cost is above the budget",
+        Level.NEAR: " the budget: the mean cost is within 5 % of it",
+        Level.WITHIN: ": the mean cost is within the budget",
+        Level.UNKNOWN: f": {completed} of {FEWEST_EPISODES} episodes completed",
+    }
+    return VERDICTS[level] + detail[level]
+
+
+def verdict_of(status: admin_pb2.AgentStatus) -> dict[str, str]:
+    """For scripts: over, near, within or unknown, of the worst constraint."""
+    return {"verdict": worst_level(budget_statuses(status)).value}
+
+
+def condition_of(status: admin_pb2.AgentStatus) -> str:
+    return str(plain(status)["condition"])

@@ -1,0 +1,35 @@
+"""Tables fit the terminal: names are folded and columns dropped, and no number is cut off."""
+
+import pytest
+
+from safe_psrl_cli.agent_tables import show_agents
+from safe_psrl_proto.v1 import admin_pb2
+
+
+def agent(name: str, num_constraints: int) -> admin_pb2.AgentStatus:
+    """With numbers as long as they can be."""
+    constraint = admin_pb2.ConstraintStatus(
+        name="a-constraint-with-a-long-name", cost_budget=1234.5678, mean_cost=0.001234567, constraint_regret=-123456789.25
+    )
+    return admin_pb2.AgentStatus(
+        agent=name,
+        condition=admin_pb2.AGENT_CONDITION_QUARANTINED,
+        completed_episodes=123_456_789,
+        constraints=[constraint] * num_constraints,
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_wide_table_loses_columns_and_not_digits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    name = "site/" + "x" * 123
+    show_agents([agent(name, 1), agent("b", 2)])
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert max(len(line) for line in shown.splitlines()) <= width
+    assert "0.001235" in shown
+    folded = "".join(line[1 : line.index("  ", 1)] for line in shown.splitlines() if "x" in line[:12])
+    assert folded == name
+    assert ("quarantined" in shown) is (width == 200)
