@@ -68,8 +68,8 @@ def create(
     if seed is not None and seed > MAX_SEED:
         raise typer.BadParameter(f"must be at most {MAX_SEED}", param_hint="--seed")
     with connected(target, wait) as client:
-        options = options_from_document(_options(settings or []))
-        definition = preset if spec is None else _definition(spec, options, seed)
+        options = options_from_document(options_of(settings or []))
+        definition = preset if spec is None else definition_in(spec, options, seed)
         apart: dict[str, Any] = {"options": options, "seed": seed or 0} if spec is None else {}  # a specification contains them
         reply = client.create_agent(name, definition, **apart)
         existed = " existed already, with the same definition" if reply.existed else " created"
@@ -228,7 +228,7 @@ def verify(
         raise typer.Exit(NOT_AS_STORED)
 
 
-def _options(settings: list[str]) -> dict[str, Any]:
+def options_of(settings: list[str]) -> dict[str, Any]:
     """`["pessimism_coefficient=0.1"]` by name. Values are JSON, or else text."""
     options: dict[str, Any] = {}
     for setting in settings:
@@ -242,7 +242,7 @@ def _options(settings: list[str]) -> dict[str, Any]:
     return options
 
 
-def _definition(path: Path, options: "model_pb2.SafePsrlOptions", seed: int | None) -> "model_pb2.AgentSpec":
+def definition_in(path: Path, options: "model_pb2.SafePsrlOptions", seed: int | None) -> "model_pb2.AgentSpec":
     """The file's definition, overridden by the command line."""
     from safe_psrl_client.documents import parse_document, spec_from_document  # noqa: PLC0415
 

@@ -33,6 +33,8 @@ def test_a_specification_that_is_shown_can_be_read_again(
     path.write_text(shown.out, encoding="utf-8")
     assert safe_psrl("spec", "show", str(path), *options).out == shown.out
     findings, again = (json.loads(safe_psrl("spec", "check", what, "--json").out) for what in (name, str(path)))
+    for measured in (findings, again):
+        measured.pop("plan_seconds")
     assert again == findings | {"name": "mine"}
 
 
@@ -40,22 +42,6 @@ def test_without_transitions_the_kernel_is_not_shown(safe_psrl: Callable[..., An
     document = json.loads(safe_psrl("spec", "show", "inventory", "--json").out)
     assert "transitions" not in document
     assert document["num_states"] == 6
-
-
-def test_a_check_reports_the_bounds_and_the_optimum(safe_psrl: Callable[..., Any]) -> None:
-    ended = safe_psrl("spec", "check", "streaming-buffer")
-    assert ended.code == 0
-    assert "10 states, 2 actions, horizon 10: correct" in ended.out
-    assert "cost budget 5, satisfiable cost 1" in ended.out
-    assert "from episode 1,000,000 on" in ended.out  # C'' = 80 * 10^3 * 10^2 * 2 / 4^2
-    assert "exact optimum: reward 3.253296 at cost 5.000000" in ended.out
-
-
-def test_a_check_of_a_file_without_a_kernel_reports_it(safe_psrl: Callable[..., Any], tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_text(safe_psrl("spec", "show", "factored-toy").out, encoding="utf-8")
-    assert "no kernel" in safe_psrl("spec", "check", str(path)).out
-    assert json.loads(safe_psrl("spec", "check", str(path), "--json").out)["optimum"] is None
 
 
 @pytest.mark.slow

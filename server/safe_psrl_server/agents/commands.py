@@ -10,7 +10,7 @@ from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents import decisions
 from safe_psrl_server.agents.decisions import Acted, Decision, PlanNeeded, Reported, TimedPlan
-from safe_psrl_server.agents.definition import cmdp_to_message, completed, definition_of
+from safe_psrl_server.agents.definition import checked_definition, cmdp_to_message
 from safe_psrl_server.agents.differences import described, differences
 from safe_psrl_server.agents.planner import PLANNED_BY
 from safe_psrl_server.agents.record import AgentRecord, Episode
@@ -154,8 +154,7 @@ class AgentCommands:
         return await self.agents.record(name), existed
 
     def _checked(self, spec: model_pb2.AgentSpec) -> model_pb2.AgentSpec:
-        check_size(spec.cmdp, self.agents.limits)  # before it is copied
-        return definition_of(completed(spec, self.agents.limits.episode_timeout_seconds)).message
+        return checked_definition(spec, self.agents.limits).message
 
     async def delete(self, name: str) -> None:
         def decide(_record: AgentRecord) -> Decision[None]:

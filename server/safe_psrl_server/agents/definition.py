@@ -236,6 +236,12 @@ def definition_of(message: model_pb2.AgentSpec, limits: Limits | None = None) ->
     )
 
 
+def checked_definition(message: model_pb2.AgentSpec, limits: Limits) -> Definition:
+    """All that creating an agent checks of its definition. Raises `InvalidArgumentError` that names the field."""
+    check_size(message.cmdp, limits)  # before it is copied
+    return definition_of(completed(message, limits.episode_timeout_seconds))
+
+
 def _shared_learner(message: model_pb2.AgentSpec) -> SafePsrl:
     """One learner for all agents with the same problem and options: its tables take time and memory to build."""
     problem = hashlib.blake2b(message.cmdp.SerializeToString(deterministic=True)).digest()
