@@ -10,7 +10,7 @@ try:
 except ImportError:
     sys.exit("safe-psrl: the command needs more than the light client: pip install 'safe-psrl[server]'")
 
-from safe_psrl_cli import agent, bench, conformance, console, demo, experiment, serve, simulate, spec, store, token
+from safe_psrl_cli import agent, bench, conformance, console, demo, doctor, experiment, serve, simulate, spec, store, token
 from safe_psrl_cli.connection import USER_MISTAKE, leave, with_credentials, with_credentials_everywhere
 
 INTERRUPTED = 130
@@ -37,6 +37,7 @@ app.command("experiment")(experiment.experiment)
 app.add_typer(bench.app, name="bench")
 app.add_typer(spec.app, name="spec")
 app.add_typer(token.app, name="token")
+app.command("doctor")(with_credentials(doctor.doctor))
 
 
 def _version(requested: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from safe_psrl.version import __version__
 from safe_psrl_server.errors import UnavailableError
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
@@ -33,6 +34,7 @@ class HealthService(health_pb2_grpc.HealthServicer):
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
         if request.service not in SERVICES:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {request.service!r}")
+        context.set_trailing_metadata((("safe-psrl-version", __version__),))
         return self._status(request.service)
 
     async def Watch(
