@@ -11,6 +11,7 @@ from safe_psrl_cli.connection import (
     USER_MISTAKE,
     AsJson,
     Target,
+    complete_preset,
     connected,
     leave,
     plain,
@@ -38,7 +39,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="T
 @app.command("create")
 def create(
     name: Name,
-    preset: Annotated[str, typer.Option(metavar="NAME", help="streaming-buffer, inventory or factored-toy.")] = "",
+    preset: Annotated[
+        str,
+        typer.Option(metavar="NAME", autocompletion=complete_preset, help="streaming-buffer, inventory or factored-toy."),
+    ] = "",
     spec: Annotated[
         Path | None,
         typer.Option(

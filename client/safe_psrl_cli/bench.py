@@ -213,7 +213,8 @@ def _show(results: "list[Result]") -> None:
 
     table = Table()  # with long texts in its cells, unlike `tables.table_of`
     for heading in ("what", "time", "spread", "limit", "ratio", "bar"):
-        table.add_column(heading, justify="right" if heading in {"time", "spread", "ratio"} else "left", overflow="fold")
+        is_number = heading in {"time", "spread", "ratio"}
+        table.add_column(heading, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
     for result in results:
         verdict = "" if result.bar is None else f"{result.bar} {'met' if result.ok else 'MISSED'}"
         table.add_row(*cells(asdict(result)), verdict)

@@ -31,6 +31,14 @@ TIMEOUT = 5.0  # seconds: a person is waiting
 Target = Annotated[
     str, typer.Option(metavar="ADDR", envvar="SAFE_PSRL_TARGET", help="Where the service listens: host:port or unix:PATH.")
 ]
+PRESETS = ("streaming-buffer", "inventory", "factored-toy")
+
+
+def complete_preset(incomplete: str) -> list[str]:
+    """For the shell."""
+    return [name for name in PRESETS if name.startswith(incomplete)]
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 

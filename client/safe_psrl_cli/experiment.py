@@ -106,12 +106,12 @@ def _show(summary: dict[str, Any], constraints: tuple[str, ...], files: list[Pat
     """A row for each algorithm, and below it one for each of its constraints if there are several."""
     from rich.console import Console  # noqa: PLC0415
 
-    from safe_psrl_cli.tables import table_of  # noqa: PLC0415
+    from safe_psrl_cli.tables import escape, print_table, table_of  # noqa: PLC0415
 
     several = len(constraints) > 1
     title = f"{summary['environment']}: {summary['episodes']:,} episodes, {summary['seeds']} seeds (mean ± standard deviation)"
     numbers = ("objective\nregret", "constraint\nregret", "its\ngreatest", "episodes\nover budget", "µs per\nepisode")
-    table = table_of(None, "algorithm", *numbers, fold=False)
+    table = table_of(None, "algorithm", *numbers)
     for name, values in summary["algorithms"].items():
         keys = ("constraint_regret", "constraint_regret_max")
         table.add_row(
@@ -122,10 +122,10 @@ def _show(summary: dict[str, Any], constraints: tuple[str, ...], files: list[Pat
             f"{values['microseconds_per_episode']:.1f}",
         )
         for constraint in constraints if several else ():
-            table.add_row(f"  {constraint}", "", *(_spread(values[f"{key}.{constraint}"]) for key in keys))
+            table.add_row(f"  {escape(constraint)}", "", *(_spread(values[f"{key}.{constraint}"]) for key in keys))
     console = Console()
     console.print(title, highlight=False)
-    console.print(table)
+    print_table(table, console)
     costs = summary["optimum"]["cost"]
     shown = ", ".join(f"{cost:.6f}" for cost in (costs if several else [costs]))
     console.print(f"Exact optimum: reward {summary['optimum']['reward']:.6f} at cost {shown}.", highlight=False)

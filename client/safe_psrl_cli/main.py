@@ -22,7 +22,6 @@ app = typer.Typer(
     Example: safe-psrl demo
     """,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

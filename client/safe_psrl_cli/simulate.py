@@ -14,6 +14,7 @@ from safe_psrl_cli.connection import (
     AsJson,
     Target,
     client_credentials,
+    complete_preset,
     leave,
     print_json,
     reported_errors,
@@ -48,6 +49,10 @@ class EnvironmentOrCommand(TyperGroup):
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
             args = [ENVIRONMENT, *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        environment = self.commands[ENVIRONMENT].params[0]
+        return [*super().shell_complete(ctx, incomplete), *environment.shell_complete(ctx, incomplete)]
 
 
 app = typer.Typer(
@@ -180,6 +185,7 @@ def simulate(
         typer.Argument(
             metavar="ENVIRONMENT",
             show_default=False,
+            autocompletion=complete_preset,
             help="streaming-buffer, inventory, factored-toy, random:…, or a .toml or .json file with a specification.",
         ),
     ],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from safe_psrl_cli.connection import USER_MISTAKE, leave, reported_errors, say
+from safe_psrl_cli.connection import USER_MISTAKE, complete_preset, leave, reported_errors, say
 
 if TYPE_CHECKING:
     from safe_psrl_proto.v1 import model_pb2
@@ -25,6 +25,7 @@ Environment = Annotated[
     typer.Argument(
         metavar="ENVIRONMENT",
         show_default=False,
+        autocompletion=complete_preset,
         help="streaming-buffer, inventory, factored-toy, random:…, or a .toml or .json file.",
     ),
 ]

@@ -14,6 +14,7 @@ from rich.text import Text
 from safe_psrl_client.visible_text import visible
 
 MIN_NAME_WIDTH = 10
+LONGEST_WHOLE_NAME = 20  # longer ones may be folded
 
 
 def escape(text: str) -> str:
@@ -21,10 +22,10 @@ def escape(text: str) -> str:
     return escape_markup(visible(text))
 
 
-def table_of(title: str | None, name: str, *numbers: str, fold: bool = True) -> Table:
-    """A table with a column of names, folded rather than cut off, and columns of numbers, which are never broken."""
+def table_of(title: str | None, name: str, *numbers: str) -> Table:
+    """A table with a column of names, and columns of numbers, which are never broken. Print it with `print_table`."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
-    table.add_column(name, overflow="fold", min_width=MIN_NAME_WIDTH, no_wrap=not fold)
+    table.add_column(name, overflow="fold")
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
@@ -41,20 +42,19 @@ def add_rows(table: Table, about: Sequence[str], constraints: Sequence[tuple[str
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
-    """Print it within the width of the terminal: the rightmost columns are dropped rather than cut off."""
+    """Print it within the width of the terminal: the rightmost columns are dropped rather than cut off, long names folded."""
     console = console or Console(emoji=False)
+    for column in table.columns:
+        longest = max(cell_len(line) for cell in (column.header, *column.cells) for line in str(cell).split("\n"))
+        column.min_width = longest if column.no_wrap or longest <= LONGEST_WHOLE_NAME else MIN_NAME_WIDTH
     while len(table.columns) > 2 and _least_width(table) > console.width:
         table.columns.pop()
     console.print(table)
 
 
 def _least_width(table: Table) -> int:
-    """With the names folded to `MIN_NAME_WIDTH`; a column has one more for its padding and one for the line between."""
-    numbers = [
-        max(cell_len(line) for cell in (column.header, *column.cells) for line in str(cell).split("\n"))
-        for column in table.columns[1:]
-    ]
-    return MIN_NAME_WIDTH + sum(numbers) + 2 * len(numbers)
+    """A column has one more for its padding, and all but the first one for the space before it."""
+    return sum((column.min_width or 0) + 2 for column in table.columns)
 
 
 def _cells(cost: str, budget: float, violations: int, dual: float | None) -> list[str]:
@@ -120,7 +120,7 @@ def show_base_stations(summary: dict[str, Any]) -> None:
 def _show_policies(title: str, summary: dict[str, Any]) -> None:
     """A row for each policy, and the best fixed rule that keeps the budget."""
     numbers = ("\nepisodes", "stalls of\n10 epochs", "\ncost", "\nbudget", "constraint\nregret", "its\nmost")
-    table = table_of(None, "\npolicy", *numbers, fold=False)
+    table = table_of(None, "\npolicy", *numbers)
     for name, policy in summary["policies"].items():
         table.add_row(
             name,

@@ -79,15 +79,15 @@ def list_tokens(identities: File = DEFAULT_FILE, as_json: AsJson = False) -> Non
     if as_json:
         typer.echo(json.dumps(rows, indent=2, sort_keys=True))
         return
-    from rich.console import Console  # noqa: PLC0415
+    from safe_psrl_cli.tables import escape, print_table, table_of  # noqa: PLC0415
 
-    from safe_psrl_cli.tables import escape, table_of  # noqa: PLC0415
-
-    table = table_of("", "name", "id", "roles", "agents", "created")
+    table = table_of("", "name", "id", "created")
+    for words in ("roles", "agents"):
+        table.add_column(words, overflow="fold")
     for row in rows:
-        words = (row["name"], row["id"], ", ".join(row["roles"]), ", ".join(row["agents"]), row.get("created", ""))
-        table.add_row(*(escape(word) for word in words))
-    Console().print(table)
+        cells = (row["name"], row["id"], row.get("created", ""), ", ".join(row["roles"]), ", ".join(row["agents"]))
+        table.add_row(*(escape(cell) for cell in cells))
+    print_table(table)
 
 
 @app.command("revoke")

@@ -38,6 +38,13 @@ def test_a_specification_that_is_shown_can_be_read_again(
     assert again == findings | {"name": "mine"}
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_row_of_a_table_is_one_line(safe_psrl: Callable[..., Any], options: tuple[str, ...]) -> None:
+    lines = [line.strip() for line in safe_psrl("spec", "show", "factored-toy", *options).out.splitlines()]
+    assert "[0.0, 0.6666666666666666]," in lines
+    assert len(lines) < 35
+
+
 def test_without_transitions_the_kernel_is_not_shown(safe_psrl: Callable[..., Any]) -> None:
     document = json.loads(safe_psrl("spec", "show", "inventory", "--json").out)
     assert "transitions" not in document

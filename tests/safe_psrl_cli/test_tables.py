@@ -1,9 +1,15 @@
 """Tables fit the terminal: names are folded and columns dropped, and no number is cut off."""
 
+from pathlib import Path
+
 import pytest
 
 from safe_psrl_cli.agent_tables import show_agents
+from safe_psrl_cli.tables import print_table, table_of
 from safe_psrl_proto.v1 import admin_pb2
+from safe_psrl_server.security.identities import create_token
+from safe_psrl_server.security.roles import Role
+from tests.service_fixtures import Command
 
 
 def agent(name: str, num_constraints: int) -> admin_pb2.AgentStatus:
@@ -33,3 +39,28 @@ def test_a_wide_table_loses_columns_and_not_digits(
     folded = "".join(line[1 : line.index("  ", 1)] for line in shown.splitlines() if "x" in line[:12])
     assert folded == name
     assert ("quarantined" in shown) is (width == 200)
+
+
+def test_a_short_name_is_kept_whole_while_columns_are_dropped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    table = table_of(None, "algorithm", "one", "two", "three")
+    table.add_row("optpess-primaldual", *["12,345.6 ± 1,234.5"] * 3)
+    print_table(table)
+    shown = capsys.readouterr().out
+    assert "optpess-primaldual" in shown
+    assert shown.count("12,345.6 ± 1,234.5") == 2
+    assert "…" not in shown
+
+
+def test_words_are_folded_in_the_list_of_tokens(safe_psrl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    file = tmp_path / "identities.toml"
+    patterns = [f"site-{i}/a-rather-long-pattern-*" for i in range(4)]
+    create_token(file, "an-operator-with-a-long-name", [Role.ACT, Role.READ, Role.ADMIN], patterns)
+    shown = safe_psrl("token", "list", "--identities", str(file)).out
+    assert "…" not in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    for column in ("created", "roles", "agents"):
+        assert column in shown

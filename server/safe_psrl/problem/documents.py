@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import tomllib
 from difflib import get_close_matches
 from inspect import signature
@@ -18,6 +19,7 @@ from safe_psrl.problem.support import written
 
 SPEC_FIELDS: Final = tuple(signature(CmdpSpec).parameters)
 CONSTRAINT_FIELDS: Final = tuple(signature(Constraint).parameters)
+ROW: Final = re.compile(r"\[\n((?: *[\w.+-]+,?\n)+) *\]")  # numbers, one a line; strings have no line ends
 OPTION_FIELDS: Final = tuple(signature(SafePsrlOptions).parameters)
 
 
@@ -33,7 +35,9 @@ def parse_document(text: str, kind: str) -> dict[str, Any]:
 
 
 def write_document(document: dict[str, Any], kind: str) -> str:
-    return json.dumps(document, indent=2) + "\n" if kind == "json" else tomli_w.dumps(document)
+    """As text in `kind` ("toml" or "json"), with each row of a table on one line."""
+    text = json.dumps(document, indent=2) + "\n" if kind == "json" else tomli_w.dumps(document)
+    return ROW.sub(lambda found: "[" + ", ".join(found[1].replace(",", " ").split()) + "]", text)
 
 
 def spec_from_document(document: dict[str, Any]) -> CmdpSpec:
