@@ -142,6 +142,12 @@ def _warnings(scenario: Scenario, definition: Definition, constraints: list[dict
                 f"every step earns {least:g} or more, and an ended episode nothing: ending early is unattractive; shift the "
                 "rewards so that the least is 0"
             )
+    low = definition.message.environment.get("reward_range", "0").partition(" ")[0]
+    if ended.any() and low.startswith("-"):
+        yield (
+            f"rewards begin at {low}, and an ended episode has the least reward for the steps that are left: ending early is "
+            "unattractive; let reward_range begin at 0, or shift the rewards"
+        )
     if len(definition.first_states) > 1 and definition.message.seed == 0:
         yield "episodes begin at random and no seed is given: set agent.seed, and seed the environment, to repeat a run"
     yield from _horizon_warnings(scenario, spec, ended)

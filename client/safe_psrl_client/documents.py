@@ -102,6 +102,12 @@ def _fill_agent(spec: model_pb2.AgentSpec, fields: dict[str, Any]) -> None:
             raise InvalidDocumentError("agent.fallback_policy: must be a table of whole numbers, [horizon, num_states]")
         actions = [int(value) for value in table.values]
         spec.fallback_policy.CopyFrom(model_pb2.Policy(horizon=table.shape[0], num_states=table.shape[1], actions=actions))
+    if "environment" in fields:
+        notes = _table_of_fields("agent.environment", fields.pop("environment"))
+        for name, text in notes.items():
+            if not isinstance(text, str):
+                raise InvalidDocumentError(f"agent.environment.{name} = {text!r:.{LONGEST_VALUE}}: must be text")
+        spec.environment.update(notes)
     _fill(spec, fields, "agent.")
 
 
@@ -133,6 +139,8 @@ def _plain_value(name: str, value: Any) -> Any:
         return nested_lists(value.shape, [bool(entry) for entry in value.values] if name in MASKS else list(value.values))
     if isinstance(value, model_pb2.Policy):
         return nested_lists([value.horizon, value.num_states], list(value.actions))
+    if isinstance(value, Mapping):
+        return dict(sorted(value.items()))
     return _plain_fields(value) if isinstance(value, Message) else value
 
 

@@ -6,6 +6,7 @@ client.create_agent("lake", bridge.definition(method="adaptive"))       # throug
 play(bridge, RemoteAgent(client, "lake"), episodes=500)
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,11 +18,12 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from safe_psrl.errors import SpecError, TransitionError
-from safe_psrl.problem.checks import checked_mask, checked_table
+from safe_psrl.problem.checks import checked_mask, checked_table, refuse_where
 from safe_psrl.problem.documents import spec_to_document
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl_client import spec_from_document
 from safe_psrl_proto.v1 import model_pb2
+from safe_psrl_testbed.descriptions import description_of
 from safe_psrl_testbed.environment import Outcome
 
 STARTS: Final = 100  # resets that estimate the initial distribution, where none is given
@@ -114,12 +116,26 @@ class GymBridge:
         self.state_of = quantiser if quantiser is not None else _discrete_states(env.observation_space)
         self.actions: Sequence[Any] = actions if actions is not None else _discrete_actions(env.action_space)
         self.ended = self.state_of.num_states if terminates else None  # the state of episodes that ended
-        self._low, self._width = low, high - low
+        self._low, self._high = float(low), float(high)
         self._reward = (known_reward, reward_guess)
         self._knowledge = knowledge
-        self._seed = seed
+        self._given_seed = self._seed = seed
         self._observation: Any = None
         self._step = 0
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What, beside the specification, changes what is learned: part of the definition, so that it is compared."""
+        notes = {"reward_range": f"{self._low} to {self._high}"}
+        if not isinstance(self.state_of, _DiscreteStates):
+            describe = getattr(self.state_of, "description", None)
+            notes["quantiser"] = describe() if describe else type(self.state_of).__qualname__
+        if not isinstance(self.actions, range):
+            listed = repr([np.asarray(action).tolist() for action in self.actions])
+            notes["actions"] = f"{len(self.actions)}, digest {hashlib.sha256(listed.encode()).hexdigest()[:12]}"
+        for cost in self.costs:
+            notes[f"cost {cost.name}"] = f"info[{cost.of!r}]" if isinstance(cost.of, str) else description_of(cost.of)
+        return notes
 
     @cached_property
     def spec(self) -> CmdpSpec:
@@ -146,11 +162,20 @@ class GymBridge:
             **fields,
         )
 
-    def definition(self, *, seed: int = 0, **options: Any) -> model_pb2.AgentSpec:
-        """The definition of a service's agent, with its seed and options (`method="adaptive"`, …)."""
-        return spec_from_document({**spec_to_document(self.spec), "agent": {"seed": seed, "options": options}})
+    def definition(self, *, seed: int = 0, fallback_policy: ArrayLike | None = None, **options: Any) -> model_pb2.AgentSpec:
+        """The definition of a service's agent, with its seed and options (`method="adaptive"`, …).
+
+        fallback_policy: the actions to play while the agent is paused, [num_states] or [horizon, num_states], without the
+        state of ended episodes. Creating an existing agent from a bridge that would teach it something else, with another
+        quantiser for example, is an `AlreadyExistsError` that names it.
+        """
+        agent: dict[str, Any] = {"seed": seed, "options": options, "environment": self.environment}
+        if fallback_policy is not None:
+            agent["fallback_policy"] = self._fallback(fallback_policy)
+        return spec_from_document({**spec_to_document(self.spec), "agent": agent})
 
     def reset(self, seed: int | None = None) -> int:
+        """Begin an episode; its first state. The first one has the bridge's seed, if none is given here."""
         seed, self._seed = (seed, None) if seed is not None else (self._seed, None)
         self._observation, _ = self.env.reset(seed=seed)
         self._step = 0
@@ -170,11 +195,9 @@ class GymBridge:
 
     def scaled(self, seen: Seen) -> float:
         """The reward, scaled to 0 to 1."""
-        scaled = (seen.reward - self._low) / self._width
+        scaled = (seen.reward - self._low) / (self._high - self._low)
         if not 0 <= scaled <= 1:
-            raise TransitionError(
-                "reward", seen.reward, f"is outside reward_range, {self._low:g} to {self._low + self._width:g}"
-            )
+            raise TransitionError("reward", seen.reward, f"is outside reward_range, {self._low:g} to {self._high:g}")
         return scaled
 
     def costs_of(self, seen: Seen) -> tuple[float, ...]:
@@ -217,9 +240,25 @@ class GymBridge:
             fields["initial_distribution"] = np.append(fields["initial_distribution"], 0.0)
         return fields
 
+    def _fallback(self, given: ArrayLike) -> list[list[int]]:
+        """[H, S], with an action for the terminal state."""
+        states, horizon = self.state_of.num_states, self.spec.horizon
+        shapes = {"[num_states]": (states,), "[horizon, num_states]": (horizon, states)}
+        table = checked_table("fallback_policy", given, shapes)
+        refuse_where("fallback_policy", table, table != np.floor(table), "must be a whole number, an action")
+        rows = np.broadcast_to(table, (horizon, states)).astype(np.int64)
+        extended = rows if self.ended is None else np.pad(rows, ((0, 0), (0, 1)))
+        actions: list[list[int]] = extended.tolist()
+        return actions
+
     def _distribution_of_starts(self) -> NDArray[np.float64]:
-        """[S]: the relative frequencies of the resets' states; if they differ, smoothed by one reset spread over all states."""
-        states = [self.reset() for _ in range(STARTS)]
+        """[S]: the relative frequencies of the resets' states; if they differ, smoothed by one reset spread over all states.
+
+        The resets have a seed, so that the definition is the same the next time. Episodes begin anew with the bridge's own.
+        """
+        given = self._given_seed
+        states = [self.reset(0 if given is None else given), *(self.reset() for _ in range(STARTS - 1))]
+        self._seed = int(np.random.default_rng().integers(2**31)) if given is None else given
         counts = np.bincount(states, minlength=self._num_states).astype(np.float64)
         if np.count_nonzero(counts) > 1:
             counts[: self.state_of.num_states] += 1 / self.state_of.num_states

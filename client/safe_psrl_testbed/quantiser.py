@@ -1,5 +1,6 @@
 """Quantises continuous observations to the numbered states of an agent."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Literal, Self
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from safe_psrl.errors import SpecError
+from safe_psrl_testbed.descriptions import description_of
 
 Outside = Literal["clip", "refuse"]
 
@@ -47,6 +49,12 @@ class Quantiser:
             raise SpecError("bins", list(bins), "must have one bin at least in each dimension")
         edges = [np.linspace(a, b, number + 1) for a, b, number in zip(low, high, bins, strict=True)]
         return cls(edges, outside=outside, features=features)
+
+    def description(self) -> str:
+        """The same text for quantisers that number states alike: bins, a digest of the edges, and the features."""
+        digest = hashlib.sha256(b"".join(edges.tobytes() for edges in self._edges)).hexdigest()[:12]
+        bins = " x ".join(map(str, self.bins))
+        return f"{bins} bins, edges {digest}, {self._outside}, {description_of(self._features)}"
 
     def __call__(self, observation: Any) -> int:
         """The state of `observation`, from 0 to `num_states` - 1."""

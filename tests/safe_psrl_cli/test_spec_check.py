@@ -89,6 +89,10 @@ ENDING: dict[str, Any] = {  # state 2 is where episodes end
         ({**ENDING, "reward": [[0.5, 1], [0.3, 1], [0, 0]]}, "every step earns 0.3 or more, and an ended episode nothing"),
         ({**ENDING, "reward": [[0, 1], [0.3, 1], [0, 0]]}, None),
         ({**ENDING, "reward": [[0, 1], [0.3, 1], [0, 0]], "horizon": 80}, "end within 10 steps: a horizon of 80 is longer"),
+        (
+            {**ENDING, "reward": [[0, 1], [0.3, 1], [0, 0]], "agent": {"environment": {"reward_range": "-1.0 to 1.0"}}},
+            "rewards begin at -1.0, and an ended episode has the least reward",
+        ),
         ({"horizon": 400}, "a random player can reach every state by step 1: with a horizon of 400"),
         ({"initial_state": None, "initial_distribution": [0.5, 0.5, 0]}, "episodes begin at random and no seed is given"),
         ({"initial_state": None, "initial_distribution": [0.5, 0.5, 0], "agent": {"seed": 1}}, None),

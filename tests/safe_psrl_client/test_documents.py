@@ -105,6 +105,8 @@ def test_the_kernel_of_a_simulation_is_no_part_of_a_definition() -> None:
         ({"agent": {"fallback_policy": [0, 1]}}, r"agent.fallback_policy: must be a table of whole numbers"),
         ({"agent": {"fallback_policy": [[0, float("inf")]]}}, r"agent.fallback_policy: must be a table of whole numbers"),
         ({"agent": {"fallback_policy": [[0, float("nan")]]}}, r"agent.fallback_policy: must be a table of whole numbers"),
+        ({"agent": {"environment": {"quantiser": 3}}}, r"agent.environment.quantiser = 3: must be text"),
+        ({"agent": {"environment": 3}}, r"agent.environment: must be a table of fields"),
         ({"agent": {"episode_timeout_seconds": 10**400}}, r"agent.episode_timeout_seconds = 1000"),
         ({"reward": [[0, 10**400]]}, r"reward: must be numbers of at most 308 digits"),
     ],
@@ -118,6 +120,11 @@ def test_a_mistake_is_named_with_its_field(change: dict[str, Any], message: str)
 def test_unreadable_text_is_refused(text: str, kind: str) -> None:
     with pytest.raises(InvalidDocumentError):
         parse_document(text, kind)
+
+
+def test_notes_on_the_environment_round_trip() -> None:
+    document = small() | {"agent": {"environment": {"quantiser": "3 bins", "cost a": "info['a']"}}}
+    assert spec_to_document(spec_from_document(document))["agent"] == document["agent"]
 
 
 def test_options_left_out_stay_absent() -> None:

@@ -326,6 +326,26 @@ class AgentSpec(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class EnvironmentEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CMDP_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
@@ -333,6 +353,7 @@ class AgentSpec(_message.Message):
     MAX_OPEN_EPISODES_FIELD_NUMBER: _builtins.int
     EPISODE_TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
     ALWAYS_SATISFIABLE_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
     """From 0 to 2^63 - 1. The same seed and the same observations give the same actions."""
     max_open_episodes: _builtins.int
@@ -353,6 +374,12 @@ class AgentSpec(_message.Message):
     def fallback_policy(self) -> Global___Policy:
         """Played while the agent is paused. Without it a paused agent rejects requests for actions."""
 
+    @_builtins.property
+    def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """How the environment's observations, actions, rewards and costs become those of the problem, by name: `quantiser`,
+        `reward_range`, … At most 100, of at most 500 characters. Compared with the rest of the definition, and not interpreted.
+        """
+
     def __init__(
         self,
         *,
@@ -363,10 +390,11 @@ class AgentSpec(_message.Message):
         max_open_episodes: _builtins.int = ...,
         episode_timeout_seconds: _builtins.float = ...,
         always_satisfiable: _builtins.bool | None = ...,
+        environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "fallback_policy", b"fallback_policy", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "episode_timeout_seconds", b"episode_timeout_seconds", "fallback_policy", b"fallback_policy", "max_open_episodes", b"max_open_episodes", "options", b"options", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "environment", b"environment", "episode_timeout_seconds", b"episode_timeout_seconds", "fallback_policy", b"fallback_policy", "max_open_episodes", b"max_open_episodes", "options", b"options", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__always_satisfiable: _TypeAlias = _typing.Literal["always_satisfiable"]  # noqa: Y015
     _WhichOneofArgType__always_satisfiable: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable"]  # noqa: Y015

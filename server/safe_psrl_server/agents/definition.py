@@ -24,7 +24,7 @@ from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl.problem.support import written
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.agents.events import are_large
-from safe_psrl_server.agents.sizes import check_size, table_entries
+from safe_psrl_server.agents.sizes import check_environment, check_size, table_entries
 from safe_psrl_server.config import Limits
 from safe_psrl_server.errors import InvalidArgumentError
 
@@ -225,6 +225,7 @@ def definition_of(message: model_pb2.AgentSpec, limits: Limits | None = None) ->
         raise InvalidArgumentError("spec.max_open_episodes", f"must be from 1 to {MAX_OPEN_EPISODES}")
     if not 0 < message.episode_timeout_seconds <= 1e9:
         raise InvalidArgumentError("spec.episode_timeout_seconds", "must be above 0 and at most 1e9")
+    check_environment(message.environment)
     message.always_satisfiable = shared.always_satisfiable  # stored, so that it is checked once
     return Definition(
         message=message,

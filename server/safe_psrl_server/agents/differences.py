@@ -6,7 +6,7 @@ from typing import Any, Final
 from safe_psrl_proto.v1 import model_pb2
 
 MOST_NAMED: Final = 5
-LONGEST_VALUE: Final = 40  # characters
+LONGEST_VALUE: Final = 60  # characters
 DERIVED: Final = "always_satisfiable"  # set by the server
 
 
@@ -33,6 +33,10 @@ def _differing(ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, Any, An
             continue
         if field.message_type is None or field.message_type.name in {"Table", "IntegerTable", "Policy"}:
             yield place, mine, other
+        elif field.message_type.GetOptions().map_entry:
+            for key in sorted({*mine, *other}):
+                if mine.get(key) != other.get(key):
+                    yield f"{place}.{key}", mine.get(key), other.get(key)
         elif not field.is_repeated:
             yield from _differing(mine, other, place)
         elif len(mine) != len(other):

@@ -1,5 +1,6 @@
 """What a problem takes of the server, from its sizes alone: checked before anything is built."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from safe_psrl_proto.v1 import model_pb2
@@ -8,6 +9,8 @@ from safe_psrl_server.errors import InvalidArgumentError
 
 MAX_CONSTRAINTS: Final = 100
 MAX_NAME: Final = 128  # characters of a constraint's name
+MAX_NOTES: Final = 100
+MAX_NOTE: Final = 500  # characters
 
 
 def check_size(cmdp: model_pb2.CmdpSpec, limits: Limits) -> None:
@@ -23,6 +26,15 @@ def check_size(cmdp: model_pb2.CmdpSpec, limits: Limits) -> None:
     if work > limits.max_plan_work:
         allowed = f"the server allows {limits.max_plan_work} (limits.max_plan_work)"
         raise InvalidArgumentError("spec.horizon", f"makes a plan take {work} products; {allowed}")
+
+
+def check_environment(environment: Mapping[str, str]) -> None:
+    """The notes of a definition on its environment."""
+    if len(environment) > MAX_NOTES:
+        raise InvalidArgumentError("spec.environment", f"must have at most {MAX_NOTES} entries, got {len(environment)}")
+    for name, text in environment.items():
+        check_text("spec.environment", name, MAX_NAME)
+        check_text(f"spec.environment.{name}", text, MAX_NOTE)
 
 
 def check_text(field: str, text: str, most: int) -> None:

@@ -134,6 +134,20 @@ def test_a_malformed_definition_is_refused(wire: Wire, path: str, value: object,
     refusal(lambda: wire.status("malformed"), Code.NOT_FOUND)
 
 
+@pytest.mark.parametrize(
+    ("notes", "field"),
+    [
+        ({f"n{i}": "" for i in range(101)}, "spec.environment"),
+        ({"n" * 129: ""}, "spec.environment"),
+        ({"quantiser": "x" * 501}, "spec.environment.quantiser"),
+    ],
+)
+def test_notes_on_the_environment_are_bounded(wire: Wire, notes: dict[str, str], field: str) -> None:
+    spec = make_spec()
+    spec.environment.update(notes)
+    refusal(lambda: create(wire, "noted", spec=spec), Code.INVALID_ARGUMENT, field=field)
+
+
 @pytest.mark.parametrize(("action", "place"), [(2, 0), (3, 5), (-1, 11)])
 def test_a_fallback_policy_plays_available_actions(wire: Wire, action: int, place: int) -> None:
     spec = make_spec(fallback=True)
