@@ -37,6 +37,7 @@ from safe_psrl_client.errors import (
     UnimplementedError,
 )
 from safe_psrl_client.play import Environment, EpisodeResult, play
+from safe_psrl_client.replies import AgentPolicy, AgentPosterior
 from safe_psrl_client.requests import Transition
 from safe_psrl_client.sync.client import Client
 from safe_psrl_client.sync.episode import Episode
@@ -47,6 +48,8 @@ __all__ = [
     "AbortedError",
     "Agent",
     "AgentPausedError",
+    "AgentPolicy",
+    "AgentPosterior",
     "AlreadyExistsError",
     "AsyncClient",
     "AsyncEpisode",

@@ -87,6 +87,7 @@ class RemoteAgent:
         return self._cursor.number if self._cursor else 0
 
     def begin(self, state: int) -> int:
+        """Begin an episode in `state`; the first action. Raises `EpisodeOpenError` if one is open, unless `abandon_open`."""
         local = self.mode == "local"
         cursor = EpisodeCursor(self.name, state, with_policy=local, abandon_open=self._abandon_open)
         reply = self._send_start(cursor.start)
@@ -104,6 +105,7 @@ class RemoteAgent:
         costs: Sequence[float] = (),
         terminal: bool = False,
     ) -> int | None:
+        """Report a transition; returns the next action, or None when the episode is done. As in `Agent.step`."""
         seen = Transition(state, action, next_state, reward, costs, terminal)
         if self._cursor is None or not self._cursor.is_open:
             raise EpisodeClosedError(f"agent {self.name}: no episode is open; begin one first", "NO_EPISODE")
@@ -112,6 +114,7 @@ class RemoteAgent:
         return self._cursor.advance(seen, self._send_step(self._cursor.step_request(seen)))
 
     def finish(self) -> None:
+        """End the episode: all its steps are learned when this returns. Truncates an episode that is not done."""
         cursor = self._cursor
         if cursor is None or not cursor.is_open:
             return
@@ -123,6 +126,7 @@ class RemoteAgent:
             self._client.end_episode(self.name, cursor.number, incarnation=cursor.incarnation)
 
     def abandon(self) -> None:
+        """Give the episode up. Its reported steps stay learned. Raises none of this package's errors."""
         cursor = self._cursor
         if cursor is None or not cursor.is_open:
             return

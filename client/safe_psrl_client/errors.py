@@ -61,15 +61,15 @@ class SafePsrlClientError(Exception):
 
 
 class InvalidTargetError(SafePsrlClientError, ValueError):
-    pass
+    """The address is malformed."""
 
 
 class InvalidCredentialsError(SafePsrlClientError, ValueError):
-    pass
+    """A token or certificate cannot be used."""
 
 
 class InvalidDocumentError(SafePsrlClientError, ValueError):
-    pass
+    """A file or document cannot be used."""
 
 
 class InvalidArgumentError(SafePsrlClientError, ValueError):
@@ -79,14 +79,20 @@ class InvalidArgumentError(SafePsrlClientError, ValueError):
 
 
 class NotFoundError(SafePsrlClientError):
+    """There is no such agent or episode."""
+
     code = grpc.StatusCode.NOT_FOUND
 
 
 class AlreadyExistsError(SafePsrlClientError):
+    """The name, key or step exists with another payload; nothing was changed."""
+
     code = grpc.StatusCode.ALREADY_EXISTS
 
 
 class StepGapError(SafePsrlClientError):
+    """A step beyond the next one was reported."""
+
     code = grpc.StatusCode.OUT_OF_RANGE
 
     @property
@@ -96,16 +102,21 @@ class StepGapError(SafePsrlClientError):
 
 
 class FailedPreconditionError(SafePsrlClientError):
+    """The state of the agent does not allow the call."""
+
     code = grpc.StatusCode.FAILED_PRECONDITION
 
 
 class EpisodeClosedError(FailedPreconditionError):
-    pass
+    """The episode has ended, or none is open."""
 
 
 class EpisodeOpenError(FailedPreconditionError):
+    """Another episode is open."""
+
     @property
     def open_episode(self) -> int | None:
+        """Its number."""
         return self._number("open_episode")
 
     @property
@@ -115,46 +126,66 @@ class EpisodeOpenError(FailedPreconditionError):
 
 
 class AgentPausedError(FailedPreconditionError):
-    pass
+    """An operator paused the agent, and it has no fallback policy."""
 
 
 class AbortedError(SafePsrlClientError):
+    """The call lost a race; it may be retried."""
+
     code = grpc.StatusCode.ABORTED
 
 
 class ResourceExhaustedError(SafePsrlClientError):
+    """A limit of the server is reached; `retry_after` seconds if waiting helps."""
+
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 class UnavailableError(SafePsrlClientError):
+    """There is no connection, or the server is starting or draining."""
+
     code = grpc.StatusCode.UNAVAILABLE
 
 
 class DeadlineExceededError(SafePsrlClientError):
+    """There was no answer in time; the call may have been carried out."""
+
     code = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 class UnauthenticatedError(SafePsrlClientError):
+    """The credentials are missing or unknown."""
+
     code = grpc.StatusCode.UNAUTHENTICATED
 
 
 class PermissionDeniedError(SafePsrlClientError):
+    """The identity may not do this."""
+
     code = grpc.StatusCode.PERMISSION_DENIED
 
 
 class DataLossError(SafePsrlClientError):
+    """Stored or received data is damaged."""
+
     code = grpc.StatusCode.DATA_LOSS
 
 
 class CancelledError(SafePsrlClientError):
+    """This client cancelled the call."""
+
     code = grpc.StatusCode.CANCELLED
 
 
 class UnimplementedError(SafePsrlClientError):
+    """The server is older than this client."""
+
     code = grpc.StatusCode.UNIMPLEMENTED
 
 
 class InternalError(SafePsrlClientError):
+    """Anything else: a defect."""
+
     code = grpc.StatusCode.INTERNAL
 
 

@@ -92,11 +92,13 @@ class EpisodeCursor:
         self.is_open = False
 
     def started(self, reply: control_pb2.StartEpisodeResponse) -> None:
+        """The service has begun the episode."""
         self.number, self.horizon, self.next_action = reply.episode, reply.horizon, reply.action
         self.incarnation = reply.incarnation
         self.is_open = True
 
     def step_request(self, seen: Transition) -> control_pb2.StepRequest:
+        """The request that reports `seen` as the next step. Raises `EpisodeClosedError` if the episode is not open."""
         if not self.is_open:
             raise EpisodeClosedError(f"agent {self.agent}: no episode is open; begin one first", "NO_EPISODE")
         return step(self.agent, self.number, self.step, seen, self.incarnation)
@@ -109,6 +111,7 @@ class EpisodeCursor:
         return self.next_action
 
     def accept_no_more(self) -> None:
+        """Close the episode on this side."""
         self.is_open = False
         self.next_action = None
 

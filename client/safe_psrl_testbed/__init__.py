@@ -2,7 +2,17 @@
 
 from safe_psrl_testbed.environment import Environment, Outcome, TabularEnvironment
 from safe_psrl_testbed.local_agent import LocalAgent
+from safe_psrl_testbed.quantiser import Quantiser
 from safe_psrl_testbed.random_cmdp import random_cmdp
 from safe_psrl_testbed.scenario import Scenario, scenario_named
 
-__all__ = ["Environment", "LocalAgent", "Outcome", "Scenario", "TabularEnvironment", "random_cmdp", "scenario_named"]
+__all__ = [
+    "Environment",
+    "LocalAgent",
+    "Outcome",
+    "Quantiser",
+    "Scenario",
+    "TabularEnvironment",
+    "random_cmdp",
+    "scenario_named",
+]

@@ -139,6 +139,19 @@ def test_watching_shows_an_agent_and_ends_when_it_is_closed(client: Client, toy:
     watched.close()
 
 
+def test_policy_and_posterior_are_plain_lists(client: Client, toy: str) -> None:
+    with client.episode(toy, 0) as episode:
+        first = episode.action
+        episode.report(1)
+    found = client.get_policy(toy)
+    assert (found.episode, len(found.actions), {len(row) for row in found.actions}) == (1, 6, {3})
+    assert found.actions[0][0] == first
+    posterior = client.get_posterior(toy)
+    assert posterior.counts[0][0][first] == [0, 1, 0]
+    assert sum(sum(row) for state in posterior.counts[0] for row in state) == 1
+    assert posterior.version == client.get_agent(toy).status.version
+
+
 def test_an_unavailable_service_is_retried_until_patience_ends() -> None:
     with Client("127.0.0.1:1", patience=0.2) as client, pytest.raises(UnavailableError):
         client.get_agent("a")

@@ -30,6 +30,7 @@ class AsyncEpisode(EpisodeCursor):
 
     @property
     def done(self) -> bool:
+        """Whether it has ended, or was not begun."""
         return not self.is_open
 
     @property
@@ -40,6 +41,7 @@ class AsyncEpisode(EpisodeCursor):
         return self.next_action
 
     async def begin(self) -> None:
+        """Begin it; entering the context does so."""
         self.started(await self._client.send_start(self.start))
 
     async def report(

@@ -142,6 +142,8 @@ class AsyncRetryingStream:
         self._stream: AsyncStepStream | None = None
 
     async def exchange(self, call: StreamCall) -> control_pb2.StepStreamResponse:
+        """The reply to `call`. Raises the error of its status."""
+
         async def attempt() -> control_pb2.StepStreamResponse:
             return await (await self._current()).exchange(call)
 
@@ -161,6 +163,7 @@ class AsyncRetryingStream:
         return await retry(attempt, self._client.patience, self._client.contact)
 
     async def close(self) -> None:
+        """Close the current stream, if there is one."""
         if self._stream is not None:
             await self._stream.close()
 
@@ -176,6 +179,7 @@ OPEN_STREAMS: set[AsyncStepStream] = set()
 
 
 async def close_open_streams() -> None:
+    """At exit: an open stream can deadlock the interpreter."""
     for stream in list(OPEN_STREAMS):
         with suppress(SafePsrlClientError):
             await stream.close()

@@ -12,6 +12,7 @@ from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, Metadata, 
 from safe_psrl_client.errors import error_of_call
 from safe_psrl_client.exports import import_requests, seal_parts
 from safe_psrl_client.fields import message_of
+from safe_psrl_client.replies import AgentPolicy, AgentPosterior
 from safe_psrl_client.requests import TRUNCATED, Transition
 from safe_psrl_client.sync.episode import Episode
 from safe_psrl_client.sync.retry import DEFAULT_PATIENCE, FIRST_CONTACT_SECONDS, FirstContact, retry
@@ -83,25 +84,28 @@ class Client:
         abandon_open: bool = False,
         timeout: float | None = None,
     ) -> control_pb2.StartEpisodeResponse:
-        """Calling it again begins another episode, unless with the `request_id` of the first call."""
+        """Begin an episode. Calling it again begins another one, unless with the `request_id` of the first call."""
         request = requests.start_episode(agent, state, request_id, with_policy=with_policy, abandon_open=abandon_open)
         return self.send_start(request, timeout)
 
     def get_action(
         self, agent: str, state: int, episode: int | None = None, step: int | None = None, *, timeout: float | None = None
     ) -> control_pb2.GetActionResponse:
+        """The action for `state`. Without `episode`, of the open episode; one begins if none is open. Can be repeated."""
         request = message_of(control_pb2.GetActionRequest, agent=agent, state=state, episode=episode, step=step)
         return self._call(self._control.GetAction, request, timeout)
 
     def report_transition(
         self, agent: str, episode: int, step: int, seen: Transition, *, timeout: float | None = None
     ) -> control_pb2.ReportTransitionResponse:
+        """Report one step, without requesting the next action. Repeated with the same values, it is a duplicate."""
         request = requests.report_transition(agent, episode, step, seen)
         return self._call(self._control.ReportTransition, request, timeout)
 
     def step(
         self, agent: str, episode: int, step: int, seen: Transition, *, timeout: float | None = None
     ) -> control_pb2.StepResponse:
+        """Report one step and receive the next action, in one call."""
         return self.send_step(requests.step(agent, episode, step, seen), timeout)
 
     def step_stream(self, agent: str = "", *, timeout: float | None = None) -> StepStream:
@@ -113,6 +117,7 @@ class Client:
     def report_episode(
         self, agent: str, episode: int, seen: Iterable[Transition], *, incarnation: int = 0, timeout: float | None = None
     ) -> control_pb2.ReportEpisodeResponse:
+        """Report the steps of an episode from its first one on. Steps that were reported before are skipped."""
         request = requests.report_episode(agent, episode, list(seen), incarnation)
         return self._call(self._control.ReportEpisode, request, timeout)
 
@@ -125,15 +130,18 @@ class Client:
         incarnation: int = 0,
         timeout: float | None = None,
     ) -> control_pb2.EndEpisodeResponse:
+        """End an episode before its horizon: truncated, or abandoned. Its reported steps stay learned."""
         request = message_of(control_pb2.EndEpisodeRequest, agent=agent, episode=episode, end=end, incarnation=incarnation)
         return self._call(self._control.EndEpisode, request, timeout)
 
     def send_start(
         self, request: control_pb2.StartEpisodeRequest, timeout: float | None = None
     ) -> control_pb2.StartEpisodeResponse:
+        """`start_episode` with a request that is made already, and can be sent again."""
         return self._call(self._control.StartEpisode, request, timeout)
 
     def send_step(self, request: control_pb2.StepRequest, timeout: float | None = None) -> control_pb2.StepResponse:
+        """`step` with a request that is made already, and can be sent again."""
         return self._call(self._control.Step, request, timeout)
 
     # --- administration
@@ -151,6 +159,7 @@ class Client:
         return self._call(self._admin.CreateAgent, requests.create_agent(agent, definition, options, seed), timeout)
 
     def get_agent(self, agent: str, *, with_spec: bool = False, timeout: float | None = None) -> admin_pb2.GetAgentResponse:
+        """One agent's status, and its definition if `with_spec`."""
         return self._call(
             self._admin.GetAgent, message_of(admin_pb2.GetAgentRequest, agent=agent, with_spec=with_spec), timeout
         )
@@ -167,22 +176,29 @@ class Client:
                 return
 
     def delete_agent(self, agent: str, *, timeout: float | None = None) -> None:
+        """Delete an agent and all that it learned."""
         self._call(self._admin.DeleteAgent, message_of(admin_pb2.DeleteAgentRequest, agent=agent), timeout)
 
     def pause_agent(self, agent: str, reason: str = "", *, timeout: float | None = None) -> admin_pb2.AgentStatus:
+        """No new episodes until it is resumed; the fallback policy acts, if there is one."""
         request = message_of(admin_pb2.PauseAgentRequest, agent=agent, reason=reason)
         return (self._call(self._admin.PauseAgent, request, timeout)).status
 
     def resume_agent(self, agent: str, *, timeout: float | None = None) -> admin_pb2.AgentStatus:
+        """Allow new episodes again."""
         request = message_of(admin_pb2.ResumeAgentRequest, agent=agent)
         return (self._call(self._admin.ResumeAgent, request, timeout)).status
 
-    def get_policy(self, agent: str, episode: int = 0, *, timeout: float | None = None) -> admin_pb2.GetPolicyResponse:
-        """The policy of an episode; 0 is the latest."""
-        return self._call(self._admin.GetPolicy, message_of(admin_pb2.GetPolicyRequest, agent=agent, episode=episode), timeout)
+    def get_policy(self, agent: str, episode: int = 0, *, timeout: float | None = None) -> AgentPolicy:
+        """The policy of an episode that is open or was lately, as `actions` by step and state; 0 is the latest episode."""
+        request = message_of(admin_pb2.GetPolicyRequest, agent=agent, episode=episode)
+        reply = self._call(self._admin.GetPolicy, request, timeout)
+        return AgentPolicy(reply.episode, reply.policy)
 
-    def get_posterior(self, agent: str, *, timeout: float | None = None) -> admin_pb2.GetPosteriorResponse:
-        return self._call(self._admin.GetPosterior, message_of(admin_pb2.GetPosteriorRequest, agent=agent), timeout)
+    def get_posterior(self, agent: str, *, timeout: float | None = None) -> AgentPosterior:
+        """How often each transition was observed, as `counts` by step, state, action and next state."""
+        reply = self._call(self._admin.GetPosterior, message_of(admin_pb2.GetPosteriorRequest, agent=agent), timeout)
+        return AgentPosterior(reply.transition_counts, reply.version)
 
     def watch_agents(
         self, agents: Iterable[str] = (), interval: float = 0.0, *, timeout: float = WATCH_TIMEOUT
@@ -220,6 +236,7 @@ class Client:
         return (retry(attempt, seconds, self.contact)).status
 
     def verify_agent(self, agent: str, *, timeout: float = BULK_TIMEOUT) -> admin_pb2.VerifyAgentResponse:
+        """Rebuild the agent from its stored events, and compare it with the served one."""
         return self._call(self._admin.VerifyAgent, message_of(admin_pb2.VerifyAgentRequest, agent=agent), timeout)
 
     def _metadata(self, agent: str) -> Metadata:

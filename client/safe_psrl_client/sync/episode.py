@@ -31,6 +31,7 @@ class Episode(EpisodeCursor):
 
     @property
     def done(self) -> bool:
+        """Whether it has ended, or was not begun."""
         return not self.is_open
 
     @property
@@ -41,6 +42,7 @@ class Episode(EpisodeCursor):
         return self.next_action
 
     def begin(self) -> None:
+        """Begin it; entering the context does so."""
         self.started(self._client.send_start(self.start))
 
     def report(

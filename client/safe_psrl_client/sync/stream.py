@@ -143,6 +143,8 @@ class RetryingStream:
         self._stream: StepStream | None = None
 
     def exchange(self, call: StreamCall) -> control_pb2.StepStreamResponse:
+        """The reply to `call`. Raises the error of its status."""
+
         def attempt() -> control_pb2.StepStreamResponse:
             return (self._current()).exchange(call)
 
@@ -162,6 +164,7 @@ class RetryingStream:
         return retry(attempt, self._client.patience, self._client.contact)
 
     def close(self) -> None:
+        """Close the current stream, if there is one."""
         if self._stream is not None:
             self._stream.close()
 
@@ -177,6 +180,7 @@ OPEN_STREAMS: set[StepStream] = set()
 
 
 def close_open_streams() -> None:
+    """At exit: an open stream can deadlock the interpreter."""
     for stream in list(OPEN_STREAMS):
         with suppress(SafePsrlClientError):
             stream.close()
