@@ -9,12 +9,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from safe_psrl.problem.documents import spec_to_document, write_document
+from safe_psrl.problem.options import METHODS, PESSIMISM_PRESETS
 from safe_psrl.problem.presets import preset
 from safe_psrl_cli.agent import app
 from safe_psrl_client import Client, RemoteAgent, play
 from safe_psrl_testbed import Scenario
 
 Command = Callable[..., Result]
+OTHER_METHOD = next(method for method in METHODS if method not in PESSIMISM_PRESETS)
 
 
 def command(target: str, *arguments: str, code: int = 0, **more: str) -> Result:
@@ -92,7 +94,7 @@ def test_an_agent_that_is_over_its_budget(run: Command, client: Client, agent_na
     assert row.split()[-6:] == ["10", "5", "10", "100.0", "20", "active"]
 
 
-@pytest.mark.parametrize(("method", "has_dual"), [("published", True), ("theorem", True), ("adaptive", False)])
+@pytest.mark.parametrize(("method", "has_dual"), [("published", True), ("theorem", True), (OTHER_METHOD, False)])
 def test_only_what_the_method_has_is_shown(
     run: Command, client: Client, agent_name: str, buffer: Scenario, method: str, has_dual: bool
 ) -> None:
@@ -146,7 +148,7 @@ def test_an_absent_service_is_one_line_and_code_3() -> None:
 
 
 def test_another_definition_under_the_same_name_names_what_differs(run: Command, agent_name: str) -> None:
-    run("create", agent_name, "--preset", "factored-toy", "--seed", "3")
+    run("create", agent_name, "--preset", "factored-toy", "--seed", "3", "--set", "method=published")
     shown = run("create", agent_name, "--preset", "factored-toy", "--seed", "4", "--set", "method=theorem", code=2).stderr
     assert "spec.seed is 3, not 4" in shown
     assert "spec.options.method is published, not theorem" in shown
@@ -155,7 +157,12 @@ def test_another_definition_under_the_same_name_names_what_differs(run: Command,
 
 
 @pytest.mark.parametrize(
-    "settings", [("pessimism_coefficient=1e308",), ("pessimism_coefficient=1e999",), ("method=adaptive", "confidence=1e308")]
+    "settings",
+    [
+        ("method=published", "pessimism_coefficient=1e308"),
+        ("method=published", "pessimism_coefficient=1e999"),
+        (f"method={OTHER_METHOD}", "confidence=1e308"),
+    ],
 )
 def test_options_that_lead_to_infinite_numbers_are_refused(run: Command, settings: tuple[str, ...]) -> None:
     options = [part for setting in settings for part in ("--set", setting)]

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from safe_psrl import SafePsrl
+from safe_psrl import SafePsrl, SafePsrlOptions
 from safe_psrl.problem.documents import spec_to_document
 from safe_psrl.problem.options import METHODS, PESSIMISM_PRESETS
 from safe_psrl.problem.presets import preset
 
 
 def test_a_check_reports_the_bounds_and_the_optimum(safe_psrl: Callable[..., Any]) -> None:
-    ended = safe_psrl("spec", "check", "streaming-buffer")
+    ended = safe_psrl("spec", "check", "streaming-buffer", "--set", "method=published")
     assert ended.code == 0
     assert "10 states, 2 actions, horizon 10: correct" in ended.out
     assert "cost budget 5, satisfiable cost 1" in ended.out
@@ -30,10 +30,10 @@ def test_a_check_reports_the_bounds_and_the_optimum(safe_psrl: Callable[..., Any
 
 
 def test_the_pessimism_of_a_check_is_that_of_the_learner(safe_psrl: Callable[..., Any]) -> None:
-    (found,) = json.loads(safe_psrl("spec", "check", "factored-toy", "--json").out)["constraints"]
+    (found,) = json.loads(safe_psrl("spec", "check", "factored-toy", "--set", "method=published", "--json").out)["constraints"]
     last = int(found["episode_below_budget"])
     plans = {}
-    learner = SafePsrl(preset("factored-toy"))
+    learner = SafePsrl(preset("factored-toy"), SafePsrlOptions("published"))
     for k in (1, last - 1, last):
         plans[k] = learner.plan(replace(learner.initial_state(), episode=k - 1)).pessimism[0]
     assert found["first_pessimism"] == pytest.approx(plans[1])
@@ -75,6 +75,7 @@ def test_a_check_takes_the_options_of_a_creation(safe_psrl: Callable[..., Any]) 
     assert "pessimism" not in safe_psrl("spec", "check", "streaming-buffer", "--set", f"method={other}").out
 
 
+CAPPED = ("--set", "method=published", "--set", "cap_pessimism=true")
 ENDING: dict[str, Any] = {  # state 2 is where episodes end
     "support": [[[1, 0, 1], [0, 1, 1]], [[1, 0, 1], [0, 1, 1]], [[0, 0, 1], [0, 0, 1]]],
     "constraints": [
@@ -104,7 +105,7 @@ def test_a_check_warns_of_traps(
     document = {**spec_to_document(preset("factored-toy")), **changes}
     path = tmp_path / "mine.json"
     path.write_text(json.dumps({key: value for key, value in document.items() if value is not None}), encoding="utf-8")
-    ended = safe_psrl("spec", "check", str(path), "--set", "cap_pessimism=true")
+    ended = safe_psrl("spec", "check", str(path), *CAPPED)
     assert ended.code == 0, ended.err
     warnings = [line for line in ended.out.splitlines() if "warning: " in line]
     assert len(warnings) == (warning is not None), ended.out
