@@ -1,6 +1,7 @@
 """`safe-psrl agent`: what people and scripts see, and exit codes."""
 
 import json
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -168,6 +169,16 @@ def test_options_that_lead_to_infinite_numbers_are_refused(run: Command, setting
     options = [part for setting in settings for part in ("--set", setting)]
     shown = run("create", "x", "--preset", "inventory", *options, code=2).stderr
     assert f"spec.options.{settings[-1].partition('=')[0]}: must be" in shown
+
+
+def test_the_largest_coefficient_leads_to_finite_numbers(
+    run: Command, client: Client, agent_name: str, buffer: Scenario
+) -> None:
+    run("create", agent_name, "--preset", "streaming-buffer", "--set", "method=published", "--set", "pessimism_coefficient=1e9")
+    learn(client, agent_name, buffer, 30)
+    status = json.loads(run("show", agent_name, "--json").stdout)
+    assert status["constraints"][0]["dual_variable"] > 1e9
+    assert all(math.isfinite(value) for value in status["constraints"][0].values() if isinstance(value, float))
 
 
 def test_a_damaged_export_is_refused(run: Command, agent_name: str, tmp_path: Path) -> None:

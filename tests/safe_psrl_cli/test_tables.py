@@ -44,13 +44,13 @@ def test_a_wide_table_loses_columns_and_not_digits(
 def test_a_short_name_is_kept_whole_while_columns_are_dropped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("COLUMNS", "55")  # room for two columns if the name were folded
     table = table_of(None, "algorithm", "one", "two", "three")
     table.add_row("optpess-primaldual", *["12,345.6 ± 1,234.5"] * 3)
     print_table(table)
     shown = capsys.readouterr().out
     assert "optpess-primaldual" in shown
-    assert shown.count("12,345.6 ± 1,234.5") == 2
+    assert shown.count("12,345.6 ± 1,234.5") == 1
     assert "…" not in shown
 
 
