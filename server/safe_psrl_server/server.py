@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import structlog
@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from safe_psrl import warm_up
 from safe_psrl.errors import SafePsrlError
 from safe_psrl.problem.documents import options_from_document, options_to_document, parse_document, spec_from_document
+from safe_psrl.problem.options import METHODS
 from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
 from safe_psrl_server.agents.commands import AgentCommands
@@ -34,6 +35,8 @@ from safe_psrl_server.security.access import AccessControl, may_scrape
 from safe_psrl_server.security.identities import IdentitiesError, IdentityStore
 from safe_psrl_server.security.tls import certificates_of, is_local
 from safe_psrl_server.store import StoreFailedError, open_store, redacted_address
+
+ALL_METHODS: Final = "all"
 
 log = structlog.get_logger()
 
@@ -64,7 +67,7 @@ class Server:
             self.target = await self._listen()
             self._http = self._start_http()
             began = time.monotonic()
-            await asyncio.to_thread(warm_up)
+            await asyncio.to_thread(warm_up, self._warm_methods())
             warmed = time.monotonic() - began
             await self.agents.open()
             await self._declare_agents()
@@ -219,6 +222,12 @@ class Server:
         except OSError as error:
             raise ConfigError(f"metrics: cannot listen on {self.config.metrics}: {error.strerror}") from None
         return endpoint
+
+    def _warm_methods(self) -> tuple[str, ...]:
+        name = self.config.warm_up
+        if name not in {ALL_METHODS, *METHODS}:
+            raise ConfigError(f"warm_up: {name!r} must be one of {', '.join((ALL_METHODS, *METHODS))}")
+        return METHODS if name == ALL_METHODS else (name,)
 
     def _is_ready(self) -> bool:
         return self.agents.runtime.ready and not self.agents.draining.is_set()
