@@ -26,6 +26,10 @@ def serve(
     store: Annotated[
         str | None, typer.Option(help="sqlite:DIR, postgresql://HOST/DB or memory:.  [default: sqlite:safe-psrl-data]")
     ] = None,
+    warm_up: Annotated[
+        str | None,
+        typer.Option(metavar="METHOD", help="Load only its kernels before serving; others at first use.  [default: all]"),
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="console or json.  [default: console]")] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Certificate chain of the service, PEM; enables TLS.", rich_help_panel=PANEL)
@@ -65,6 +69,7 @@ def serve(
         "listen": listen,
         "metrics": metrics,
         "store": store,
+        "warm_up": warm_up,
         "log_format": log_format,
         "security.certificate": tls_cert,
         "security.key": tls_key,
