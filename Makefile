@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-faults test-attacks test-mutations test-fuzz test-soak lte setup proto sync-client format gates lint types contracts \
-	generated lock audit docs-check deploy-check clean
+	generated lock audit dist docs-check deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,6 +145,9 @@ lock: setup ## Resolve the dependencies anew into constraints.txt
 audit: setup ## Look for known vulnerabilities in the locked dependencies
 	$(call install,pip-audit)
 	$(BIN)/pip-audit --strict --progress-spinner off --disable-pip --no-deps -r constraints.txt
+
+dist: $(VENV)/.installed ## Build the wheel and the source distribution into dist/
+	$(BIN)/python -m build --outdir dist
 
 docs-check: setup ## Check every link of the documentation, and run its snippets
 	$(BIN)/pytest -n 2 tests/docs tests/test_readme.py -k "not commands_of_a_block"
