@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,6 +49,7 @@ class Server:
         self.config = config
         self.target = ""  # where clients connect, once started
         self.metrics_port: int | None = None
+        self.metrics_url = ""  # empty if there are none
         meter = Meter()
         self._store = open_store(config.store)
         self.agents = AgentService(
@@ -102,13 +104,14 @@ class Server:
             self._http.stop()
         log.info("stopped")
 
-    async def run(self) -> None:
+    async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until SIGTERM or SIGINT, then drain. Raises `StoreFailedError` at once if a commit fails."""
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         await self.start()
+        on_ready()
         await self.until(stopping)
         self.raise_failure()
         await self.drain()
@@ -221,6 +224,7 @@ class Server:
             self.metrics_port = endpoint.start()
         except OSError as error:
             raise ConfigError(f"metrics: cannot listen on {self.config.metrics}: {error.strerror}") from None
+        self.metrics_url = f"{'http' if tls is None else 'https'}://{host}:{self.metrics_port}/metrics"
         return endpoint
 
     def _warm_methods(self) -> tuple[str, ...]:
