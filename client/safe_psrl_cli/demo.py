@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from safe_psrl_cli.connection import USER_MISTAKE, leave
+from safe_psrl_cli.demo_history import METHOD
 
 if TYPE_CHECKING:
     from safe_psrl_cli.child_process import ConsoleProcess
@@ -42,7 +43,6 @@ def demo(
     from rich.console import Console  # noqa: PLC0415
 
     from safe_psrl_cli.child_process import ConsoleProcess, ServerProcess  # noqa: PLC0415
-    from safe_psrl_cli.demo_play import METHOD, DemoPlay  # noqa: PLC0415
 
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
@@ -57,6 +57,8 @@ def demo(
         if with_console:
             console.print("Starting the live page: 5 s …", highlight=False)
             console.print(_console_line(page), highlight=False, soft_wrap=True)
+        from safe_psrl_cli.demo_play import DemoPlay  # noqa: PLC0415  # numba loads slowly: the service starts first
+
         play = DemoPlay(server, console)
         console.print(f"Learning for {seconds:g} s; half way the server is killed …", highlight=False)
         interrupted = play.run(seconds)

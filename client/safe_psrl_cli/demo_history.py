@@ -1,8 +1,9 @@
-"""The record of a demo."""
+"""The record of a demo, and what it is a record of."""
 
 from dataclasses import dataclass, field
 from typing import Final
 
+METHOD: Final = "published"
 RECENT: Final = 200  # episodes of a mean
 
 

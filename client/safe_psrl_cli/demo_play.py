@@ -15,14 +15,13 @@ from rich.table import Table
 
 from safe_psrl import SafePsrlOptions, exact_optimum
 from safe_psrl_cli.child_process import ServerProcess
-from safe_psrl_cli.demo_history import RECENT, History
+from safe_psrl_cli.demo_history import METHOD, RECENT, History
 from safe_psrl_client import Client, RemoteAgent
 from safe_psrl_client.play import play, play_episode
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_testbed import LocalAgent, scenario_named
 
 PRESET: Final = "streaming-buffer"
-METHOD: Final = "published"
 SEED: Final = 1
 READ_SECONDS: Final = 0.25  # between reads of the dual variable
 PATIENCE: Final = 120.0
