@@ -9,13 +9,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-faults test-attacks test-mutations test-fuzz test-soak lte setup proto sync-client format gates lint types contracts \
-	generated lock audit docs-check deploy-check clean
+	generated lock audit dist docs-check deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup ## Run the service, learn through it, kill it half way, and see that nothing is lost
-	$(BIN)/safe-psrl demo --out $(OUT)
+demo: $(VENV)/.demo $(VENV)/.sources ## Run the service, learn through it, kill it half way, and see that nothing is lost
+	@$(BIN)/safe-psrl demo --out $(OUT)
 
 test: ## Check a change: ruff, mypy, import contracts, generated code, fast tests; some minutes (tests/README.md)
 	@$(MAKE) --no-print-directory $(VENV)/.installed
@@ -61,23 +61,42 @@ test-mutations: setup ## Mutate copies of the sources, and show that the fault s
 	$(BIN)/python -m tests.faults.report $(ROWS) docs/reliability.md
 
 lte: setup ## Install ns-3 for the simulated LTE cell and play it for a minute; `make test` does so too from then on
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lte]'
+	$(call install,--editable '.[lte]')
 	$(BIN)/pytest tests/system/test_lte_cell.py
 
 setup: $(VENV)/.installed $(VENV)/.kernels ## Create the virtual environment and install the locked dependencies
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+# uv installs in seconds what takes pip a minute. pip installs where uv cannot.
+install = $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt $(1) 2>/dev/null || \
+	{ $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --constraint constraints.txt $(1); }
+
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Safe PSRL needs Python 3.11 or newer: set PYTHON=/path/to/python3.11"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@echo "creating $(VENV): 5 s"
+	@$(PYTHON) -m venv --without-pip $(VENV)
+	@$(PYTHON) -m pip --python $@ install --quiet uv 2>/dev/null || true
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing what the demo needs: 10 s"
+	@$(call install,--editable '.[demo]')
 	@touch $@
 
-# numba's cache notices a change in a kernel's own file, not in the kernels that it calls: make it anew when any of them changes.
-$(VENV)/.kernels: $(VENV)/.installed $(wildcard server/safe_psrl/*.py server/safe_psrl/*/*.py experiments/safe_psrl_experiments/*.py \
-		experiments/safe_psrl_experiments/*/*.py)
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing the locked dependencies of all parts and of the tests: 30 s"
+	@$(call install,pip --editable '.[dev]')
+	@touch $(VENV)/.demo $@
+
+# numba's cache notices a change in a kernel's own file, not in the kernels that it calls: drop it when any of them changes.
+KERNELS = $(wildcard server/safe_psrl/*.py server/safe_psrl/*/*.py experiments/safe_psrl_experiments/*.py \
+	experiments/safe_psrl_experiments/*/*.py)
+
+$(VENV)/.sources: $(KERNELS) | $(BIN)/python
 	@find server experiments -name '*.nb[ic]' -delete
-	@echo "compiling the kernels: a minute or two, once"
+	@touch $@
+
+$(VENV)/.kernels: $(VENV)/.installed $(VENV)/.sources
+	@echo "compiling the kernels: about a minute, once"
 	@$(BIN)/python -c 'from safe_psrl_experiments.algorithms import load_kernels; load_kernels()'
 	@touch $@
 
@@ -120,12 +139,15 @@ generated: $(VENV)/.installed
 		|| { echo "generated code differs from the .proto files: run 'make proto' and commit"; exit 1; }
 
 lock: setup ## Resolve the dependencies anew into constraints.txt
-	$(BIN)/python -m pip install --quiet uv
+	$(call install,uv)
 	$(BIN)/uv pip compile --quiet --universal --all-extras --upgrade --no-header --no-annotate --output-file constraints.txt pyproject.toml
 
 audit: setup ## Look for known vulnerabilities in the locked dependencies
-	$(BIN)/python -m pip install --quiet pip-audit
+	$(call install,pip-audit)
 	$(BIN)/pip-audit --strict --progress-spinner off --disable-pip --no-deps -r constraints.txt
+
+dist: $(VENV)/.installed ## Build the wheel and the source distribution into dist/
+	$(BIN)/python -m build --outdir dist
 
 docs-check: setup ## Check every link of the documentation, and run its snippets
 	$(BIN)/pytest -n 2 tests/docs tests/test_readme.py -k "not commands_of_a_block"

@@ -187,13 +187,14 @@ def _run(
     plot: Path | None = None,
     draw: Callable[[Path, "list[Result]"], object] | None = None,
 ) -> None:
-    from safe_psrl import warm_up  # noqa: PLC0415
+    from safe_psrl import warm_up, warm_up_simulation  # noqa: PLC0415
     from safe_psrl_cli.tables import progress_bar  # noqa: PLC0415
     from safe_psrl_experiments.bench.measure import as_json  # noqa: PLC0415
 
     with progress_bar("turns", LONGEST_NAME) as progress:
         task = progress.add_task("preparing kernels", total=None)
         warm_up()
+        warm_up_simulation()
         results = bench(lambda what, done=0, total=None: progress.update(task, description=what, completed=done, total=total))
         if draw is not None and plot is not None:
             draw(plot, results)

@@ -1,16 +1,21 @@
 """`safe-psrl demo`: the service, a simulator, a crash half way, and a check that nothing was lost."""
 
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from safe_psrl_cli.connection import USER_MISTAKE, leave
+from safe_psrl_cli.demo_history import METHOD
 
 if TYPE_CHECKING:
     from safe_psrl_cli.child_process import ConsoleProcess
 
 LOST = 1
 INTERRUPTED = 130
+NEEDED = ("numba", "matplotlib")
 
 
 def demo(
@@ -31,25 +36,33 @@ def demo(
 
     Example: safe-psrl demo --seconds 20
     """
+    for module in NEEDED:
+        if find_spec(module) is None:
+            leave(f"the demo needs {module}: pip install 'safe-psrl[demo]'", USER_MISTAKE)
+
     from rich.console import Console  # noqa: PLC0415
 
     from safe_psrl_cli.child_process import ConsoleProcess, ServerProcess  # noqa: PLC0415
-    from safe_psrl_cli.demo_play import DemoPlay  # noqa: PLC0415
 
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
-    server = ServerProcess(store or Path(tempfile.mkdtemp(prefix="safe-psrl-demo-")))
-    with console.status("starting the service (the very first start compiles its kernels: two to three minutes)"):
-        took = server.start()
+    server = ServerProcess(store or Path(tempfile.mkdtemp(prefix="safe-psrl-demo-")), warm_up=METHOD)
+    console.print("Starting the service: 2 s; the first time about 20 s more, to compile its kernels …", highlight=False)
+    took = server.start()
     console.print(
         f"The service is up after {took:.1f} s: gRPC on {server.target}, metrics on {server.metrics_url}", highlight=False
     )
     page = ConsoleProcess(server.target, server.directory / "console.log")
     try:
         if with_console:
+            console.print("Starting the live page: 5 s …", highlight=False)
             console.print(_console_line(page), highlight=False, soft_wrap=True)
+        from safe_psrl_cli.demo_play import DemoPlay  # noqa: PLC0415  # numba loads slowly: the service starts first
+
         play = DemoPlay(server, console)
+        console.print(f"Learning for {seconds:g} s; half way the server is killed …", highlight=False)
         interrupted = play.run(seconds)
+        console.print("Comparing with a run that was never interrupted, and drawing: about 15 s …", highlight=False)
         summary = play.summary()
     finally:
         page.stop()

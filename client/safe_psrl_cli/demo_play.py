@@ -5,39 +5,26 @@ import threading
 import time
 import zlib
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from safe_psrl import SafePsrl, SimulatedRun
+from safe_psrl import SafePsrlOptions, exact_optimum
 from safe_psrl_cli.child_process import ServerProcess
+from safe_psrl_cli.demo_history import METHOD, RECENT, History
 from safe_psrl_client import Client, RemoteAgent
-from safe_psrl_client.play import play_episode
-from safe_psrl_experiments.figures import moving_mean
-from safe_psrl_testbed import scenario_named
+from safe_psrl_client.play import play, play_episode
+from safe_psrl_proto.v1 import model_pb2
+from safe_psrl_testbed import LocalAgent, scenario_named
 
 PRESET: Final = "streaming-buffer"
 SEED: Final = 1
-RECENT: Final = 200  # episodes of a mean
 READ_SECONDS: Final = 0.25  # between reads of the dual variable
 PATIENCE: Final = 120.0
-
-
-@dataclass
-class Story:
-    """What happened, episode by episode."""
-
-    budget: float
-    rewards: list[float] = field(default_factory=list)
-    costs: list[float] = field(default_factory=list)
-    duals: list[tuple[int, float]] = field(default_factory=list)  # (episode, value)
-    killed_at: int = 0
 
 
 class TallyingAgent(RemoteAgent):
@@ -67,7 +54,7 @@ class DemoPlay:
         self._client = Client(server.target, patience=PATIENCE)
         self._name = self._create()
         self._agent = TallyingAgent(self._client, self._name)
-        self._story = Story(budget=float(self._scenario.spec.cost_budgets[0]))
+        self._history = History(budget=float(self._scenario.spec.cost_budgets[0]))
         self._seconds = 0.0
         self._outage = 0.0
 
@@ -82,8 +69,8 @@ class DemoPlay:
             with Live(get_renderable=self._live, console=self._console, refresh_per_second=8):
                 while time.monotonic() - began < seconds:
                     result = play_episode(environment, self._agent)
-                    self._story.rewards.append(result.reward)
-                    self._story.costs.append(result.costs[0])
+                    self._history.rewards.append(result.reward)
+                    self._history.costs.append(result.costs[0])
                     if time.monotonic() - read_at > READ_SECONDS:
                         read_at = time.monotonic()
                         self._read_dual()
@@ -104,65 +91,71 @@ class DemoPlay:
         tally = np.zeros(stored.shape, np.int64)
         for place, count in self._agent.acknowledged.items():
             tally[(0, *place)] = count
-        learner = SafePsrl(self._scenario.spec, seed=SEED)
-        run = SimulatedRun(learner, self._scenario.transitions_for(SEED), environment_seed=SEED)
-        run.advance(status.episode)
+        again = LocalAgent(self._scenario.spec, SafePsrlOptions(METHOD), SEED)
+        play(self._scenario.environment(SEED), again, status.episode)
         same = (
-            np.array_equal(run.state.transition_counts, stored) and run.dual_variables[0] == status.constraints[0].dual_variable
+            np.array_equal(again.state.transition_counts, stored)
+            and again.state.dual_variables[0] == status.constraints[0].dual_variable
         )
         return {
             "episodes": status.completed_episodes,
             "transitions": status.transitions,
             "steps_per_second": status.transitions / (self._seconds - self._outage),
-            "recent_cost": _mean(self._story.costs),
-            "recent_reward": _mean(self._story.rewards),
-            "optimum_reward": run.world.best_reward,
-            "cost_budget": self._story.budget,
+            "recent_cost": _mean(self._history.costs),
+            "recent_reward": _mean(self._history.rewards),
+            "optimum_reward": exact_optimum(self._scenario.spec, self._scenario.transitions_for(SEED)).reward,
+            "cost_budget": self._history.budget,
             "constraint_regret": status.constraints[0].constraint_regret,
             "constraint_regret_max": status.constraints[0].constraint_regret_max,
             "dual_variable": status.constraints[0].dual_variable,
-            "killed_at_episode": self._story.killed_at,
+            "killed_at_episode": self._history.killed_at,
             "outage_seconds": self._outage,
             "nothing_lost": bool(np.array_equal(tally, stored)) and status.transitions == int(tally.sum()),
             "equals_uninterrupted": bool(same),
         }
 
     def write(self, directory: Path, summary: dict[str, Any]) -> list[Path]:
+        from safe_psrl_cli.demo_figure import draw  # noqa: PLC0415  # matplotlib loads slowly
+
         self._client.close()
         path = directory / "summary.json"
         path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        return [_draw(directory / "demo.png", self._story, summary["optimum_reward"]), path]
+        return [draw(directory / "demo.png", self._history, summary["optimum_reward"]), path]
 
     def _create(self) -> str:
         """A new agent; its name has a number if the store has agents of previous demos."""
         taken = {status.agent for status in self._client.list_agents()}
         name = next(name for name in ("demo", *(f"demo-{i}" for i in range(2, 10_000))) if name not in taken)
-        self._client.create_agent(name, PRESET, seed=SEED)
+        self._client.create_agent(name, PRESET, options=model_pb2.SafePsrlOptions(method=METHOD), seed=SEED)
         return name
 
     def _read_dual(self) -> None:
         constraint = self._client.get_agent(self._name).status.constraints[0]
-        self._story.duals.append((len(self._story.costs), constraint.dual_variable))
+        self._history.duals.append((len(self._history.costs), constraint.dual_variable))
 
     def _crash(self) -> None:
-        self._story.killed_at = len(self._story.costs)
+        self._history.killed_at = len(self._history.costs)
         began = time.monotonic()
         self._server.kill()
         self._console.print(
-            f"Killed the server with SIGKILL during episode {self._story.killed_at + 1}; restarting it …", highlight=False
+            f"Killed the server with SIGKILL during episode {self._history.killed_at + 1}; restarting it …", highlight=False
         )
         self._server.start()
         self._outage = time.monotonic() - began
         self._console.print(f"It is back after {self._outage:.2f} s, and the simulator continues.", highlight=False)
 
     def _live(self) -> Table:
-        story = self._story
+        history = self._history
         table = Table(title=f"Learning {PRESET} over gRPC (means of the last {RECENT} episodes)", title_justify="left")
         for heading in ("episode", "cost", "budget", "reward", "dual variable"):
             table.add_column(heading, justify="right", min_width=10)
-        dual = f"{story.duals[-1][1]:,.1f}" if story.duals else "-"
+        dual = f"{history.duals[-1][1]:,.1f}" if history.duals else "-"
         table.add_row(
-            f"{len(story.costs):,}", f"{_mean(story.costs):.2f}", f"{story.budget:g}", f"{_mean(story.rewards):.2f}", dual
+            f"{len(history.costs):,}",
+            f"{_mean(history.costs):.2f}",
+            f"{history.budget:g}",
+            f"{_mean(history.rewards):.2f}",
+            dual,
         )
         return table
 
@@ -170,25 +163,3 @@ class DemoPlay:
 def _mean(values: list[float]) -> float:
     last = values[-RECENT:]
     return sum(last) / len(last) if last else 0.0
-
-
-def _draw(path: Path, story: Story, optimum_reward: float) -> Path:
-    """Cost against its budget, reward, and the dual variable, with the crash marked."""
-    figure = Figure(figsize=(8, 8), layout="constrained")
-    cost, reward, dual = figure.subplots(3, 1, sharex=True)
-    cost.plot(*moving_mean(story.costs, RECENT), color="#0072B2", label=f"cost, mean of {RECENT} episodes")
-    cost.axhline(story.budget, color="#D55E00", linestyle="--", label="budget")
-    cost.set(ylabel="cost of an episode", ylim=(0, None), title="Streaming buffer, learned through the service")
-    reward.plot(*moving_mean(story.rewards, RECENT), color="#009E73", label=f"reward, mean of {RECENT} episodes")
-    reward.axhline(optimum_reward, color="black", linestyle=":", label="exact constrained optimum")
-    reward.set(ylabel="reward of an episode", ylim=(0, None))
-    if story.duals:
-        dual.plot(*zip(*story.duals, strict=True), color="#CC79A7", label="dual variable")
-    dual.set(ylabel="dual variable", xlabel="episode")
-    for axis in (cost, reward, dual):
-        if story.killed_at:
-            axis.axvline(story.killed_at, color="#555555", linewidth=1.2, linestyle="-.", label="server killed, restarted")
-        axis.grid(alpha=0.3)
-        axis.legend(loc="best", fontsize=8)
-    figure.savefig(path, dpi=140)
-    return path

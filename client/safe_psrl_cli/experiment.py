@@ -58,7 +58,7 @@ def experiment(
     """
     from rich.console import Console  # noqa: PLC0415
 
-    from safe_psrl import warm_up  # noqa: PLC0415
+    from safe_psrl import warm_up_simulation  # noqa: PLC0415
     from safe_psrl_cli.tables import progress_bar  # noqa: PLC0415
     from safe_psrl_experiments.algorithms import ALGORITHMS, algorithms_named  # noqa: PLC0415
     from safe_psrl_experiments.experiment import Experiment, run_experiment  # noqa: PLC0415
@@ -69,10 +69,10 @@ def experiment(
             typer.echo(f"{known.name:20} {known.summary}{told}")
         return
     parameters = _parameters(settings or [])
-    with Console(stderr=True).status("preparing kernels (two to three minutes the first time)"):
+    with Console(stderr=True).status("preparing kernels (about half a minute the first time)"):
         plan = Experiment(environment, algorithms_named(algorithms), episodes, seeds, parameters)
         out.mkdir(parents=True, exist_ok=True)
-        warm_up()
+        warm_up_simulation()
     with progress_bar("episodes") as progress:
         task = progress.add_task(environment, total=plan.total_episodes)
         outcome = run_experiment(plan, out, jobs, lambda done: progress.advance(task, done), scheduler)

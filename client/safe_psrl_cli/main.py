@@ -8,7 +8,7 @@ try:
     import typer
     from typer.exceptions import TyperException
 except ImportError:
-    sys.exit("safe-psrl: the command needs more than the light client: pip install 'safe-psrl[server]'")
+    sys.exit("safe-psrl: the command needs more than the light client: pip install 'safe-psrl[demo]'")
 
 from safe_psrl_cli import agent, bench, conformance, console, demo, doctor, experiment, serve, simulate, spec, store, token
 from safe_psrl_cli.connection import USER_MISTAKE, leave, with_credentials, with_credentials_everywhere

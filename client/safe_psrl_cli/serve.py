@@ -26,6 +26,10 @@ def serve(
     store: Annotated[
         str | None, typer.Option(help="sqlite:DIR, postgresql://HOST/DB or memory:.  [default: sqlite:safe-psrl-data]")
     ] = None,
+    warm_up: Annotated[
+        str | None,
+        typer.Option(metavar="METHOD", help="Load only its kernels before serving; others at first use.  [default: all]"),
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="console or json.  [default: console]")] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Certificate chain of the service, PEM; enables TLS.", rich_help_panel=PANEL)
@@ -65,6 +69,7 @@ def serve(
         "listen": listen,
         "metrics": metrics,
         "store": store,
+        "warm_up": warm_up,
         "log_format": log_format,
         "security.certificate": tls_cert,
         "security.key": tls_key,
@@ -92,8 +97,14 @@ def serve(
     from safe_psrl_server.store import StoreError, StoreFailedError  # noqa: PLC0415
 
     async def run() -> None:
+        server = Server(settings)
+
+        def report() -> None:
+            if settings.log_format == "console":
+                typer.echo(_serving_line(server.target, settings.store, server.metrics_url))
+
         try:
-            await Server(settings).run()
+            await server.run(report)
         except StoreFailedError as error:
             typer.echo(f"safe-psrl: {failure_line(error)}", err=True)
             sys.stderr.flush()
@@ -105,3 +116,13 @@ def serve(
             runner.run(run())
     except (ConfigError, StoreError) as error:
         leave(str(error), USER_MISTAKE)
+
+
+def _serving_line(target: str, store: str, metrics_url: str) -> str:
+    """Where a service that is ready can be reached, and where its data are."""
+    from safe_psrl_server.store import redacted_address  # noqa: PLC0415
+
+    scheme, _, directory = store.partition(":")
+    data = {"sqlite": str(Path(directory).absolute()), "memory": "memory only"}.get(scheme, redacted_address(store))
+    metrics = f"metrics at {metrics_url}" if metrics_url else "no metrics"
+    return f"Serving on {target}; data in {data}; {metrics}; live page: safe-psrl console --target {target}"

@@ -51,5 +51,6 @@ def _costs(
     num_states, num_actions, _ = p.shape
     values = np.empty((len(signals), num_states))
     available = np.ones((num_states, num_actions), np.bool_)
-    plan_policy(p[None], EVERY_STATE, signals, weights, available, np.empty((horizon, num_states), np.int32), values)
+    policy, stop = np.empty((horizon, num_states), np.int32), np.zeros(1, np.bool_)
+    plan_policy(p[None], EVERY_STATE, signals, weights, available, policy, values, stop)
     return values[1:, 0]

@@ -16,7 +16,7 @@ from safe_psrl.problem.options import ADAPTIVE
 from safe_psrl.problem.presets import factored_toy
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, SimulatedRun
-from safe_psrl.warm_up import warm_up
+from safe_psrl.warm_up import warm_up, warm_up_simulation
 from safe_psrl_experiments.baselines.optimistic import DopeRun, OptCmdpRun
 from safe_psrl_experiments.baselines.optpess import DEFAULT_COEFFICIENT, OptPessLpRun, OptPessPrimalDualRun
 from safe_psrl_experiments.baselines.playing import SafeBaselineRun
@@ -121,6 +121,7 @@ ALGORITHMS: Final = {
 def load_kernels() -> None:
     """Compile the kernels of every algorithm, or load them from the cache."""
     warm_up()
+    warm_up_simulation()
     spec = factored_toy()
     transitions = spec.dirichlet_prior / spec.dirichlet_prior.sum(axis=-1, keepdims=True)
     for algorithm in ALGORITHMS.values():

@@ -15,7 +15,7 @@ from typing import Any
 
 from safe_psrl.errors import SpecError
 from safe_psrl.planning.optimum import exact_optimum
-from safe_psrl.warm_up import warm_up
+from safe_psrl.warm_up import warm_up_simulation
 from safe_psrl_experiments.algorithms import algorithm_named
 from safe_psrl_experiments.checkpoints import Checkpoint, Progress
 from safe_psrl_experiments.results import RunRecord, recorded_episodes, row_of
@@ -130,7 +130,7 @@ def _prepare(stop: Event, reports: "multiprocessing.Queue[int]", checkpoints: Pa
     """In each process. Kernels are loaded here, so that no run's time has that in it."""
     global _stop, _reports, _checkpoints  # a process of a pool has no other place for what it was started with
     _stop, _reports, _checkpoints = stop, reports, checkpoints
-    warm_up()
+    warm_up_simulation()
 
 
 def _run_in_process(job: Job) -> RunRecord | None:

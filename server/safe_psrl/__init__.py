@@ -23,7 +23,7 @@ from safe_psrl.problem.presets import PRESETS, preset
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl.simulation import SimulatedRun
 from safe_psrl.version import __version__
-from safe_psrl.warm_up import warm_up
+from safe_psrl.warm_up import warm_up, warm_up_simulation
 
 __all__ = [
     "PESSIMISM_PRESETS",
@@ -51,4 +51,5 @@ __all__ = [
     "psrl_term",
     "settle",
     "warm_up",
+    "warm_up_simulation",
 ]

@@ -2,6 +2,10 @@
 
 Compiled code releases the interpreter's lock and is cached beside the source. numba has no types that a checker could read, so
 the decorators keep the plain function's.
+
+Kernels copy tables by `copy_table` or swap them, and do not assign arrays to slices: with each such assignment numba compiles
+the text of its broadcasting error, which takes longer than most kernels. An array argument has no default None: that would be
+another type, and a second compilation of the kernel and of all its callers.
 """
 
 from collections.abc import Callable

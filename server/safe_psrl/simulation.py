@@ -182,7 +182,8 @@ def run_episodes(
         else:
             begin_episode(problem, seen.estimates, seed, k, seen.counts, seen.dual, draft)
             evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
-            memory.dual[:] = draft.dual_next
+            for i in range(memory.dual.size):
+                memory.dual[i] = draft.dual_next[i]
         enter(ledger, problem, values, world.best_reward)
         play_episode(stream_of(environment_seed, k, ENVIRONMENT), world, draft.policy, memory)
         if memory.visits.shape[0] > 0:

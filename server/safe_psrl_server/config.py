@@ -125,6 +125,9 @@ class ServerConfig(_Section):
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     drain_seconds: float = Field(20.0, ge=0, description="Time for running calls to finish at shutdown.")
+    warm_up: str = Field(
+        "all", description="The method whose kernels are loaded before the service is ready; others load at their first use."
+    )
     reflection: bool = Field(True, description="Serve gRPC reflection.")
     refresh_seconds: float = Field(
         5.0, gt=0, description="How far metrics and WatchAgents may lag behind other replicas on the same database."

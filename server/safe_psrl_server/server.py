@@ -3,8 +3,9 @@
 import asyncio
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import structlog
@@ -14,6 +15,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from safe_psrl import warm_up
 from safe_psrl.errors import SafePsrlError
 from safe_psrl.problem.documents import options_from_document, options_to_document, parse_document, spec_from_document
+from safe_psrl.problem.options import METHODS
 from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
 from safe_psrl_server.agents.commands import AgentCommands
@@ -35,6 +37,8 @@ from safe_psrl_server.security.identities import IdentitiesError, IdentityStore
 from safe_psrl_server.security.tls import certificates_of, is_local
 from safe_psrl_server.store import StoreFailedError, open_store, redacted_address
 
+ALL_METHODS: Final = "all"
+
 log = structlog.get_logger()
 
 
@@ -45,6 +49,7 @@ class Server:
         self.config = config
         self.target = ""  # where clients connect, once started
         self.metrics_port: int | None = None
+        self.metrics_url = ""  # empty if there are none
         meter = Meter()
         self._store = open_store(config.store)
         self.agents = AgentService(
@@ -64,7 +69,7 @@ class Server:
             self.target = await self._listen()
             self._http = self._start_http()
             began = time.monotonic()
-            await asyncio.to_thread(warm_up)
+            await asyncio.to_thread(warm_up, self._warm_methods())
             warmed = time.monotonic() - began
             await self.agents.open()
             await self._declare_agents()
@@ -99,13 +104,14 @@ class Server:
             self._http.stop()
         log.info("stopped")
 
-    async def run(self) -> None:
+    async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until SIGTERM or SIGINT, then drain. Raises `StoreFailedError` at once if a commit fails."""
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         await self.start()
+        on_ready()
         await self.until(stopping)
         self.raise_failure()
         await self.drain()
@@ -218,7 +224,14 @@ class Server:
             self.metrics_port = endpoint.start()
         except OSError as error:
             raise ConfigError(f"metrics: cannot listen on {self.config.metrics}: {error.strerror}") from None
+        self.metrics_url = f"{'http' if tls is None else 'https'}://{host}:{self.metrics_port}/metrics"
         return endpoint
+
+    def _warm_methods(self) -> tuple[str, ...]:
+        name = self.config.warm_up
+        if name not in {ALL_METHODS, *METHODS}:
+            raise ConfigError(f"warm_up: {name!r} must be one of {', '.join((ALL_METHODS, *METHODS))}")
+        return METHODS if name == ALL_METHODS else (name,)
 
     def _is_ready(self) -> bool:
         return self.agents.runtime.ready and not self.agents.draining.is_set()

@@ -1,5 +1,6 @@
 """A replica as the Kubernetes manifests start it, on a real PostgreSQL: who has a token comes in, in plain text or by TLS."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from tests.deploy.commands import environment, run
 from tests.deploy.test_kubernetes import BASE, TLS, documents
 from tests.system.debian import program
 from tests.system.postgres_process import PostgresProcess
-from tests.system.server_process import SCRIPT, START_SECONDS, reserved_port, wait_until
+from tests.system.server_process import SCRIPT, START_SECONDS, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -41,8 +42,8 @@ def mounted(tmp_path: Path) -> Path:
 @contextmanager
 def replica(mounted: Path, store: str, settings: dict[str, str]) -> Iterator[tuple[str, Path]]:
     """Where it listens, and its log; ended with SIGTERM."""
-    port, http, log = reserved_port(), reserved_port(), mounted / "log"
-    here = {"SAFE_PSRL_LISTEN": f"0.0.0.0:{port}", "SAFE_PSRL_METRICS": f"127.0.0.1:{http}", "SAFE_PSRL_STORE": store}
+    log = mounted / "log"
+    here = {"SAFE_PSRL_LISTEN": "0.0.0.0:0", "SAFE_PSRL_METRICS": "127.0.0.1:0", "SAFE_PSRL_STORE": store}
     command = [*SCRIPT, "serve", "--config", mounted / "config.toml"]
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=environment(here | settings), stdout=out, stderr=out)
@@ -53,7 +54,8 @@ def replica(mounted: Path, store: str, settings: dict[str, str]) -> Iterator[tup
             "the replica serves",
         )
         assert process.poll() is None, log.read_text(encoding="utf-8")
-        yield f"127.0.0.1:{port}", log
+        ready = next(line for line in log.read_text(encoding="utf-8").splitlines() if '"event": "serving"' in line)
+        yield f"127.0.0.1:{json.loads(ready)['target'].rpartition(':')[2]}", log
         process.terminate()
         assert process.wait(60) == 0
     finally:

@@ -117,7 +117,8 @@ def planned(spec: CmdpSpec, p: Floats, weights: Sequence[float] | Floats) -> tup
     """The policy [H, S] that is best by the weighted sum of the signals, and each signal's value [1+M, S]."""
     policy = np.empty((spec.horizon, spec.num_states), np.int32)
     values = np.empty((1 + spec.num_constraints, spec.num_states))
-    plan_policy(p, spec.next_states, spec.signals, np.array(weights), spec.available_actions, policy, values)
+    stop = np.zeros(1, np.bool_)
+    plan_policy(p, spec.next_states, spec.signals, np.array(weights), spec.available_actions, policy, values, stop)
     return policy, values
 
 

@@ -1,15 +1,21 @@
-"""Compiling ahead: after `warm_up`, nothing that a service calls compiles any more."""
+"""Compiling ahead: nothing that a service or a simulation calls compiles any more."""
 
 import importlib
 import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pytest
 from numba.core.dispatcher import Dispatcher
 
 import safe_psrl
-from safe_psrl import CmdpSpec, SafePsrl, SafePsrlOptions, SimulatedRun, Transition, exact_optimum, warm_up
+from safe_psrl import CmdpSpec, SafePsrl, SafePsrlOptions, SimulatedRun, Transition, exact_optimum, warm_up, warm_up_simulation
 from tests.safe_psrl.cases import listed_case, named_case, random_case
+
+ROOT: Final = Path(__file__).parents[2]
 
 
 def signatures() -> dict[str, int]:
@@ -25,6 +31,7 @@ def signatures() -> dict[str, int]:
 @pytest.fixture(scope="module")
 def warm() -> dict[str, int]:
     warm_up()
+    warm_up_simulation()
     return signatures()
 
 
@@ -86,3 +93,18 @@ def test_variants_compile_nothing_more(warm: dict[str, int], sizes: tuple[int, i
     exact_optimum(spec, p, [spec.horizon] * spec.num_constraints)
     SimulatedRun(learner, p, true_signals=spec.signals.copy()).advance(2)
     assert signatures() == warm
+
+
+def loaded(call: str) -> set[str]:
+    """The kernels that a new process has loaded or compiled after `call`."""
+    code = f"import safe_psrl\nfrom tests.safe_psrl.test_warm_up import signatures\nsafe_psrl.{call}\n"
+    code += "print(*(name for name, count in signatures().items() if count))"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(ran.stdout.split())
+
+
+def test_a_service_loads_only_the_kernels_of_its_methods() -> None:
+    """Fewer for one method than for all, and none that only simulations run."""
+    of_one, of_all = loaded('warm_up(["published"])'), loaded("warm_up()")
+    assert "safe_psrl.methods.episode.begin_episode" in of_one < of_all
+    assert not any(name.startswith("safe_psrl.simulation.") for name in of_all)

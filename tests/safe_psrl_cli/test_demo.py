@@ -55,3 +55,15 @@ def test_a_lost_step_is_exit_code_1(
     assert app(arguments, standalone_mode=False) == 1
     assert "DIFFERENT" in capsys.readouterr().out
     assert not json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))["nothing_lost"]
+
+
+@pytest.mark.parametrize("missing", ["numba", "matplotlib"])
+def test_a_missing_package_is_one_line_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, missing: str
+) -> None:
+    monkeypatch.setattr("safe_psrl_cli.demo.find_spec", lambda name: None if name == missing else object())
+    with pytest.raises(SystemExit) as ended:
+        app(["demo", "--out", str(tmp_path / "out")], standalone_mode=False)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"safe-psrl: the demo needs {missing}: pip install 'safe-psrl[demo]'\n"
+    assert not (tmp_path / "out").exists()

@@ -67,9 +67,10 @@ def test_another_definition_than_the_stored_one_stops_the_server(tmp_path: Path)
         {"listen": "192.0.2.1:0"},
         {"metrics": "nowhere"},
         {"metrics": "127.0.0.1:x"},
+        {"warm_up": "everything"},
     ],
 )
-def test_an_address_that_cannot_be_had_stops_the_server(settings: dict[str, str]) -> None:
+def test_a_setting_that_cannot_be_met_stops_the_server(settings: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=f"^{next(iter(settings))}: "), EmbeddedServer(**settings):
         pass
 

@@ -79,14 +79,15 @@ def run_lp(
     last: int,
 ) -> None:
     horizon, num_states, num_actions = safe.shape
-    values, policy = np.empty((2, num_states)), np.empty(safe.shape)
+    values, policy, stop = np.empty((2, num_states)), np.empty(safe.shape), np.zeros(1, np.bool_)
     signals = np.empty((2, horizon, num_states, num_actions))
     for k in range(first, last + 1):
         add_bonuses(world, counts, bonuses, signals)
         evaluate_randomised(counts.mean, world.next_states, signals, safe, values)
         policy[:] = safe
         if dot(problem.initial, values[1]) < (problem.tau[0] + problem.c0[0]) / 2.0:
-            solve_cmdp(counts.mean, world.next_states, signals, problem.available, problem.initial, problem.tau[0], policy)
+            known = (counts.mean, world.next_states, signals, problem.available, problem.initial)
+            solve_cmdp(*known, problem.tau[0], policy, stop)
         play_randomised(problem, world, policy, counts, ledger, seed, k)
 
 
@@ -130,14 +131,14 @@ def run_primal_dual(
     policy, signals = np.empty((horizon, num_states), np.int32), np.empty((2, horizon, num_states, num_actions))
     values, true_values = np.empty((2, num_states)), np.empty((2, num_states))
     states, actions = np.empty(horizon + 1, np.int64), np.empty(horizon, np.int64)
-    weights = np.array([1.0, 0.0])
+    weights, stop = np.array([1.0, 0.0]), np.zeros(1, np.bool_)
     size = horizon**2 * math.sqrt(float(num_states) ** 3 * num_actions)
     for k in range(first, last + 1):
         log_k = math.log(k / delta)
         epsilon[0] = coefficient * size * (1.0 + log_k) / math.sqrt(k * log_k)
         weights[1] = -dual[0] / dual_scale_at(k, horizon, problem.tau[0], problem.c0[0])
         add_bonuses(world, counts, bonuses, signals)
-        plan_policy(counts.mean, world.next_states, signals, weights, problem.available, policy, values)
+        plan_policy(counts.mean, world.next_states, signals, weights, problem.available, policy, values, stop)
         predicted = max(0.0, dot(problem.initial, values[1]))
         dual[0] = dual_update(dual[0], predicted, epsilon[0], problem.tau[0])
         evaluate_policy(world.p, world.next_states, world.signals, policy, true_values)

@@ -45,7 +45,9 @@ def run_psrl(
     weights = np.array([1.0, 0.0])
     for k in range(first, last + 1):
         draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, memory.counts, draft.p)
-        plan_policy(draft.p, world.next_states, world.signals, weights, problem.available, draft.policy, draft.values)
+        plan_policy(
+            draft.p, world.next_states, world.signals, weights, problem.available, draft.policy, draft.values, draft.stop
+        )
         evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
         enter(ledger, problem, values, world.best_reward)
         play_episode(stream_of(seed, k, ENVIRONMENT), world, draft.policy, memory)
@@ -65,12 +67,11 @@ def run_cmdp_psrl(
     problem: Problem, world: World, prior: Floats, counts: Counts, ledger: Ledger, seed: int, first: int, last: int
 ) -> None:
     horizon, (num_states, num_actions) = world.horizon, problem.available.shape
-    p, policy = np.empty(prior.shape), np.empty((horizon, num_states, num_actions))
+    p, policy, stop = np.empty(prior.shape), np.empty((horizon, num_states, num_actions)), np.zeros(1, np.bool_)
+    known = (p, world.next_states, world.signals, problem.available, problem.initial)
     for k in range(first, last + 1):
         draw_kernel(stream_of(seed, k, POSTERIOR), prior, counts.transitions, p)
-        feasible, _ = solve_cmdp(
-            p, world.next_states, world.signals, problem.available, problem.initial, problem.tau[0], policy
-        )
+        feasible, _ = solve_cmdp(*known, problem.tau[0], policy, stop)
         if not feasible:
-            solve_cmdp(p, world.next_states, world.signals, problem.available, problem.initial, UNCONSTRAINED, policy)
+            solve_cmdp(*known, UNCONSTRAINED, policy, stop)
         play_randomised(problem, world, policy, counts, ledger, seed, k)

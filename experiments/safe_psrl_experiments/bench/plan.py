@@ -75,7 +75,7 @@ def _parts(num_states: int, horizon: int, rounds: int) -> list[Result]:
     draw_kernel(stream, prior, counts, p)
     kernel, signals = p.copy(), generator.random((2, 1, num_states, NUM_ACTIONS))
     weights, available = np.array([1.0, -0.5]), np.ones((num_states, NUM_ACTIONS), np.bool_)
-    policy, values = np.empty((horizon, num_states), np.int32), np.empty((2, num_states))
+    policy, values, stop = np.empty((horizon, num_states), np.int32), np.empty((2, num_states)), np.zeros(1, np.bool_)
     rows, vector, product = kernel.reshape(-1, num_states), generator.random(num_states), np.empty(num_states * NUM_ACTIONS)
 
     def multiply() -> None:
@@ -86,7 +86,7 @@ def _parts(num_states: int, horizon: int, rounds: int) -> list[Result]:
     with threadpool_limits(1):
         times = interleaved(
             {
-                "plan": (lambda: plan_policy(kernel, EVERY_STATE, signals, weights, available, policy, values), 1),
+                "plan": (lambda: plan_policy(kernel, EVERY_STATE, signals, weights, available, policy, values, stop), 1),
                 "blas": (multiply, 1),
             },
             rounds,

@@ -4,7 +4,7 @@ import numpy as np
 
 from safe_psrl.arrays import Floats, Mask, NextStates, Policy
 from safe_psrl.compiled import compiled, compiled_sum
-from safe_psrl.planning.evaluation import dot, look_ahead
+from safe_psrl.planning.evaluation import copy_table, dot, look_ahead
 
 
 @compiled_sum
@@ -16,7 +16,7 @@ def plan_policy(
     available: Mask,
     policy: Policy,
     values: Floats,
-    stop: Mask | None = None,
+    stop: Mask,
 ) -> None:
     """Write the best deterministic policy for the weighted sum of the signals, and its value for each signal (eq. (2)).
 
@@ -28,7 +28,7 @@ def plan_policy(
     num_signals, num_actions = weights.size, available.shape[1]
     now, ahead = np.zeros((num_signals + 1, num_states)), np.zeros((num_signals + 1, num_states))  # the objective comes last
     for h in range(horizon - 1, -1, -1):
-        if stop is not None and stop[0]:
+        if stop[0]:
             policy[: h + 1] = 0
             break
         step_signals = h if signals.shape[1] > 1 else 0
@@ -45,8 +45,8 @@ def plan_policy(
             for n in range(num_signals):
                 onward = look_ahead(p, next_states, h, s, best_action, ahead, n)
                 now[n, s] = signals[n, step_signals, s, best_action] + onward
-        ahead[:] = now
-    values[:] = ahead[:num_signals]
+        now, ahead = ahead, now
+    copy_table(ahead, values)
 
 
 @compiled
@@ -68,5 +68,5 @@ def least_certain_cost(
                         if prior[step, s, a, j] > 0.0:
                             worst = max(worst, ahead[j if next_states.shape[0] == 0 else next_states[step_states, s, a, j]])
                     now[s] = min(now[s], cost[step_cost, s, a] + worst)
-        ahead[:] = now
+        now, ahead = ahead, now
     return dot(initial, ahead)

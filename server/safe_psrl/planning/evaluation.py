@@ -21,6 +21,14 @@ def dot(row: Floats, values: Floats) -> float:
     return total
 
 
+@compiled
+def copy_table(source: Floats | Policy, target: Floats | Policy) -> None:
+    """Write the first rows of `source` [N, S] into all of `target`."""
+    for n in range(target.shape[0]):
+        for s in range(target.shape[1]):
+            target[n, s] = source[n, s]
+
+
 @inlined
 def look_ahead(p: Floats, next_states: NextStates, h: int, s: int, a: int, values: Floats, n: int) -> float:
     """The expectation of `values[n]` over the next state of (s, a) at step `h`.
@@ -38,31 +46,34 @@ def look_ahead(p: Floats, next_states: NextStates, h: int, s: int, a: int, value
 def evaluate_policy(p: Floats, next_states: NextStates, signals: Floats, policy: Policy, values: Floats) -> None:
     """Write V_1^pi of each signal for a deterministic policy."""
     horizon, num_states = policy.shape
-    values_next = np.zeros(values.shape)
+    now, ahead = np.zeros(values.shape), np.zeros(values.shape)
     for h in range(horizon - 1, -1, -1):
         step_signals = h if signals.shape[1] > 1 else 0
         for s in range(num_states):
             a = policy[h, s]
             for n in range(values.shape[0]):
-                values[n, s] = signals[n, step_signals, s, a] + look_ahead(p, next_states, h, s, a, values_next, n)
-        values_next[:] = values
+                now[n, s] = signals[n, step_signals, s, a] + look_ahead(p, next_states, h, s, a, ahead, n)
+        now, ahead = ahead, now
+    copy_table(ahead, values)
 
 
 @compiled_sum
 def evaluate_randomised(p: Floats, next_states: NextStates, signals: Floats, probabilities: Floats, values: Floats) -> None:
     """Write V_1^pi of each signal for a randomised policy."""
     horizon, num_states, num_actions = probabilities.shape
-    values_next = np.zeros(values.shape)
+    now, ahead = np.zeros(values.shape), np.zeros(values.shape)
     for h in range(horizon - 1, -1, -1):
         step_signals = h if signals.shape[1] > 1 else 0
         for s in range(num_states):
-            values[:, s] = 0.0
+            for n in range(values.shape[0]):
+                now[n, s] = 0.0
             for a in range(num_actions):
                 if probabilities[h, s, a] > 0.0:
                     for n in range(values.shape[0]):
-                        ahead = look_ahead(p, next_states, h, s, a, values_next, n)
-                        values[n, s] += probabilities[h, s, a] * (signals[n, step_signals, s, a] + ahead)
-        values_next[:] = values
+                        onward = look_ahead(p, next_states, h, s, a, ahead, n)
+                        now[n, s] += probabilities[h, s, a] * (signals[n, step_signals, s, a] + onward)
+        now, ahead = ahead, now
+    copy_table(ahead, values)
 
 
 @compiled

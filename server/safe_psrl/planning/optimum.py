@@ -13,7 +13,7 @@ from safe_psrl.arrays import Floats, Mask, NextStates, Policy
 from safe_psrl.compiled import compiled
 from safe_psrl.errors import InfeasibleError
 from safe_psrl.planning.backward_induction import plan_policy
-from safe_psrl.planning.evaluation import as_probabilities, dot, evaluate_randomised, occupancy
+from safe_psrl.planning.evaluation import as_probabilities, copy_table, dot, evaluate_randomised, occupancy
 from safe_psrl.problem.checks import checked_table, refuse_where
 from safe_psrl.problem.spec import CmdpSpec
 
@@ -41,7 +41,7 @@ def exact_optimum(spec: CmdpSpec, transitions: ArrayLike, cost_budgets: ArrayLik
     if spec.num_constraints == 1:
         policy = np.empty((spec.horizon, spec.num_states, spec.num_actions))
         known = (p, spec.next_states, spec.signals, spec.available_actions, spec.initial_distribution)
-        feasible, least_cost = solve_cmdp(*known, float(budgets[0]), policy)
+        feasible, least_cost = solve_cmdp(*known, float(budgets[0]), policy, np.zeros(1, np.bool_))
         if not feasible:
             raise InfeasibleError(budgets, np.array([least_cost]), least_cost - float(budgets[0]))
     else:
@@ -89,20 +89,31 @@ def solve_cmdp(
     initial: Floats,
     budget: float,
     probabilities: Floats,
-    stop: Mask | None = None,
+    stop: Mask,
 ) -> tuple[bool, float]:
     """Write the optimal policy [H, S, A] for signal 0 with signal 1 within `budget`; of least cost if there is none.
 
     Returns whether the budget can be kept, and the cost of the cheaper of the two policies mixed.
     """
-    horizon, num_states, num_actions = probabilities.shape
+    horizon, num_states, _ = probabilities.shape
     costly, cheap = np.empty((horizon, num_states), np.int32), np.empty((horizon, num_states), np.int32)
     share, cheap_cost = search_multiplier(p, next_states, signals, available, initial, budget, costly, cheap, stop)
-    probabilities[:] = (1.0 - max(0.0, share)) * occupancy(p, next_states, as_probabilities(cheap, num_actions), initial)
+    probabilities[:] = 0.0
+    add_occupancy(p, next_states, cheap, initial, 1.0 - max(0.0, share), probabilities)
     if share > 0.0:
-        probabilities += share * occupancy(p, next_states, as_probabilities(costly, num_actions), initial)
+        add_occupancy(p, next_states, costly, initial, share, probabilities)
     policy_from_occupancy(probabilities, available)
     return share >= 0.0, cheap_cost
+
+
+@compiled
+def add_occupancy(p: Floats, next_states: NextStates, policy: Policy, initial: Floats, share: float, visits: Floats) -> None:
+    """Add `share` of the occupancy [H, S, A] of a deterministic policy."""
+    whole = occupancy(p, next_states, as_probabilities(policy, visits.shape[2]), initial)
+    for h in range(visits.shape[0]):
+        for s in range(visits.shape[1]):
+            for a in range(visits.shape[2]):
+                visits[h, s, a] += share * whole[h, s, a]
 
 
 @compiled
@@ -110,11 +121,12 @@ def policy_from_occupancy(visits: Floats, available: Mask) -> None:
     """Turn an occupancy [H, S, A] into the policy that has it; where it never comes, even over the available actions."""
     for h in range(visits.shape[0]):
         for s in range(visits.shape[1]):
-            reached = visits[h, s].sum()
-            if reached > 0.0:
-                visits[h, s] /= reached
-            else:
-                visits[h, s] = available[s] / available[s].sum()
+            reached, options = 0.0, 0
+            for a in range(visits.shape[2]):
+                reached += visits[h, s, a]
+                options += available[s, a]
+            for a in range(visits.shape[2]):
+                visits[h, s, a] = visits[h, s, a] / reached if reached > 0.0 else available[s, a] / options
 
 
 @compiled
@@ -127,7 +139,7 @@ def search_multiplier(
     budget: float,
     costly: Policy,
     cheap: Policy,
-    stop: Mask | None = None,
+    stop: Mask,
 ) -> tuple[float, float]:
     """Write two policies whose mixture is optimal for signal 0 with signal 1 within `budget`.
 
@@ -142,7 +154,7 @@ def search_multiplier(
     plan_policy(p, next_states, signals, weights, available, costly, values, stop)
     costly_reward, costly_cost = dot(initial, values[0]), dot(initial, values[1])
     if costly_cost <= budget + ROUNDING:
-        cheap[:] = costly
+        copy_table(costly, cheap)
         return 1.0, costly_cost
     weights[0], weights[1] = 0.0, -1.0
     plan_policy(p, next_states, signals, weights, available, cheap, values, stop)
@@ -161,10 +173,10 @@ def search_multiplier(
         if reward - multiplier * cost <= line + 1e-13 * (1.0 + abs(line)):
             break
         if cost > budget + ROUNDING:
-            costly[:] = policy
+            copy_table(policy, costly)
             costly_reward, costly_cost = reward, cost
         else:
-            cheap[:] = policy
+            copy_table(policy, cheap)
             cheap_reward, cheap_cost = reward, cost
     if costly_cost <= cheap_cost:
         return 0.0, cheap_cost

@@ -90,7 +90,7 @@ def test_plans_are_equal_to_the_bit_where_nothing_rounds(seed: int, sizes: Any, 
     for case in (dense, with_signals_of(listed_case(dense), spec)):
         places = case.spec.next_states
         policy, values = np.empty((spec.horizon, spec.num_states), np.int32), np.empty((2, spec.num_states))
-        plan_policy(case.p, places, spec.signals, weights, spec.available_actions, policy, values)
+        plan_policy(case.p, places, spec.signals, weights, spec.available_actions, policy, values, np.zeros(1, np.bool_))
         again, mixed = np.empty_like(values), np.empty_like(values)
         evaluate_policy(case.p, places, spec.signals, policy, again)
         evaluate_randomised(case.p, places, spec.signals, shares, mixed)

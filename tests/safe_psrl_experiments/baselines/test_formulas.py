@@ -163,9 +163,8 @@ def test_optpess_lp_leaves_the_safe_policy_when_it_looks_safe(name: str) -> None
         looks = spec.initial_distribution @ randomised_value(run.tables["mean"], bent[1], safe)
         policy = safe.copy()
         if looks < (tau + c0) / 2:
-            solve_cmdp(
-                run.tables["mean"], spec.next_states, bent, spec.available_actions, spec.initial_distribution, tau, policy
-            )
+            known = (run.tables["mean"], spec.next_states, bent, spec.available_actions, spec.initial_distribution)
+            solve_cmdp(*known, tau, policy, np.zeros(1, np.bool_))
         assert played_totals(run, best, tau) == pytest.approx(true_totals(scenario, policy), abs=1e-9), experience
         left.add(looks < (tau + c0) / 2)
     assert left == {True, False}

@@ -1,17 +1,16 @@
 """The flags of `safe-psrl serve` that are about security, as a user gives them."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import tomllib
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.safe_psrl_server.metrics.scrapes import page
-from tests.system.server_process import reserved_port, wait_until
 
 from safe_psrl_client import Client, UnauthenticatedError, tls_credentials
 
@@ -53,29 +52,24 @@ def test_what_cannot_be_used_ends_the_command_in_one_line(command: Any, flags: l
     assert message in line
 
 
-def is_healthy(port: int) -> bool:
-    with suppress(OSError):
-        return page(port, "/healthz")[0] == 200
-    return False
-
-
 @pytest.mark.slow
 def test_a_process_with_tls_and_tokens_serves_and_leaves(make_authority: Any, identities: Any, tmp_path: Path) -> None:
     file, tokens = identities
     authority = make_authority("authority")
     certificate, key = authority.sign("server", "IP:127.0.0.1")
-    port, http_port = reserved_port(), reserved_port()
-    flags = ["--listen", f"127.0.0.1:{port}", "--metrics", f"127.0.0.1:{http_port}", "--store", "memory:"]
+    flags = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--store", "memory:"]
     flags += ["--tls-cert", certificate, "--tls-key", key, "--identities", file]
-    with (tmp_path / "log").open("w") as log, subprocess.Popen([*COMMAND, *flags], env=CLEAN, stderr=log) as process:
+    pipes: Any = {"stdout": subprocess.PIPE, "text": True}
+    with (tmp_path / "log").open("w") as log, subprocess.Popen([*COMMAND, *flags], env=CLEAN, stderr=log, **pipes) as process:
         try:
-            wait_until(lambda: process.poll() is not None or is_healthy(http_port), 180, "the server serves")
-            assert process.poll() is None
+            line = process.stdout.readline()
+            target, http_port = re.match(r"Serving on (\S+); .* metrics at http://127\.0\.0\.1:(\d+)/", line).groups()
+            assert page(int(http_port), "/healthz")[0] == 200
             credentials = tls_credentials(authority.certificate)
-            with Client(f"127.0.0.1:{port}", credentials=credentials, token=tokens["admin"]) as client:
+            with Client(target, credentials=credentials, token=tokens["admin"]) as client:
                 client.create_agent("site/a", "inventory")
                 assert [status.agent for status in client.list_agents()] == ["site/a"]
-            with Client(f"127.0.0.1:{port}", credentials=credentials) as nobody, pytest.raises(UnauthenticatedError):
+            with Client(target, credentials=credentials) as nobody, pytest.raises(UnauthenticatedError):
                 nobody.get_agent("site/a")
         finally:
             process.send_signal(signal.SIGTERM)

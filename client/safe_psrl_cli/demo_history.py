@@ -1,0 +1,18 @@
+"""The record of a demo, and what it is a record of."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+METHOD: Final = "published"
+RECENT: Final = 200  # episodes of a mean
+
+
+@dataclass
+class History:
+    """What happened, episode by episode."""
+
+    budget: float
+    rewards: list[float] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)
+    duals: list[tuple[int, float]] = field(default_factory=list)  # (episode, value)
+    killed_at: int = 0
