@@ -142,7 +142,7 @@ def closest() -> Row:
             ),
             over_time(
                 "Alerts firing",
-                "By severity. docs/operations.md says what to do about each.",
+                "By severity. docs/alerts.md describes what to do about each.",
                 [
                     Query(
                         'count by (severity) (ALERTS{alertname=~"SafePsrl.*", alertstate="firing"}) or on () vector(0)',
