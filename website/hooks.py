@@ -5,7 +5,6 @@ A link to a file or directory of the repository leads to a page with its content
 
 import posixpath
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -36,6 +35,7 @@ GENERATED: Final = {  # by the section of docs/reference/README.md, which stands
     "#metrics": "reference/metrics.md",
     "#python-api": "reference/client.md",
 }
+SKIPPED: Final = {"__pycache__", "node_modules"}
 MAX_LINES: Final = 400  # longer files, such as dashboards, are listed without a page
 
 
@@ -100,7 +100,7 @@ def _source_pages(target: str) -> dict[str, str]:
         return {}
     if not (ROOT / target).is_dir():
         return {_page_of(target): _file_page(target)}
-    shown = _tracked_files(target)
+    shown = _files(target)
     pages = {_page_of(path): _file_page(path) for path in shown if _is_short(path)}
     rows = [
         f"- [{path}]({posixpath.relpath(_page_of(path), f'source/{target}')})" if _is_short(path) else f"- {path}"
@@ -123,6 +123,7 @@ def _is_short(path: str) -> bool:
     return len((ROOT / path).read_text(encoding="utf-8").splitlines()) <= MAX_LINES
 
 
-def _tracked_files(directory: str) -> list[str]:
-    listed = subprocess.run(["git", "ls-files", directory], cwd=ROOT, check=True, capture_output=True, text=True)  # noqa: S603, S607
-    return [path for path in listed.stdout.splitlines() if not Path(path).name.startswith(".")]
+def _files(directory: str) -> list[str]:
+    """Sources under `directory`: no hidden files, which can hold secrets, and nothing installed or compiled."""
+    paths = sorted(path.relative_to(ROOT) for path in (ROOT / directory).rglob("*") if path.is_file())
+    return [str(path) for path in paths if not any(part.startswith(".") or part in SKIPPED for part in path.parts)]
