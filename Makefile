@@ -2,14 +2,14 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-SOURCES := proto server client experiments deploy examples tests
+SOURCES := proto server client experiments deploy examples tests website
 OUT    ?= demo-results
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-faults test-attacks test-mutations test-fuzz test-soak lte setup proto sync-client format gates lint types contracts \
-	generated lock audit dist docs-check deploy-check clean
+	generated lock audit dist docs docs-check screenshots deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,7 @@ lint: $(VENV)/.installed
 types: $(VENV)/.installed
 	$(BIN)/mypy
 	MYPYPATH=examples $(BIN)/mypy examples/*.py
+	$(BIN)/mypy --explicit-package-bases website/*.py
 
 contracts: $(VENV)/.installed
 	$(BIN)/lint-imports
@@ -149,6 +150,13 @@ audit: setup ## Look for known vulnerabilities in the locked dependencies
 dist: $(VENV)/.installed ## Build the wheel and the source distribution into dist/
 	$(BIN)/python -m build --outdir dist
 
+docs: setup ## Build the documentation site into site/, without a network; broken links fail
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "open site/index.html; for search: $(BIN)/python -m http.server --directory site"
+
+screenshots: setup ## Take the screenshots of the console in docs/images, with a real service: four minutes
+	$(BIN)/python -m tests.safe_psrl_console.take_screenshots
+
 docs-check: setup ## Check every link of the documentation, and run its snippets
 	$(BIN)/pytest -n 2 tests/docs tests/test_readme.py -k "not commands_of_a_block"
 
@@ -156,5 +164,5 @@ deploy-check: setup ## Execute the Dockerfile's steps in an empty directory and 
 	SAFE_PSRL_DEPLOY_CHECK=1 $(BIN)/pytest tests/deploy/test_docker.py
 
 clean: ## Remove the virtual environment, caches and results
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(OUT)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(OUT) site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
-"""Gymnasium's FrozenLake: get across as often as possible, falling through the ice in 15 of 100 episodes at most.
+"""Gymnasium's FrozenLake: cross the lake as often as possible, and fall through the ice in at most 15 of 100 episodes.
 
-The agent has the map, so it knows what pays and what costs and which squares are next to each other. It does not know
-how slippery the ice is. How often the best plan gets across within the budget is calculated from the lake's own kernel.
+The agent has the map, so it knows reward and cost by square, and which squares are adjacent. It does not know how slippery the
+ice is. The optimum within the budget is computed from the lake's true kernel.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""mobile-env: three base stations, five devices that walk about, and at most 2 connections a step on average.
+"""mobile-env: three base stations, five moving devices, and at most 2 connections per step on average.
 
 More connections serve more devices and cost more. The wrapper turns the environment's 1,024 joint actions into three, and the
-quantiser its 35 numbers into 30 states: the number of connections, by the mean utility. What the network does with that
-is known to nobody, so what is learned is compared with fixed rules in the same network.
+quantiser its 35 numbers into 30 states: the number of connections, by the mean utility. The kernel
+is unknown, so the learned policy is compared with fixed rules in the same network.
 """
 
 from collections.abc import Callable

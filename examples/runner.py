@@ -1,4 +1,4 @@
-"""What the examples share: options, an agent here or behind a service, and a table of what came of it."""
+"""Shared by the examples: options, an agent in this process or in a service, and a table of the results."""
 
 import argparse
 from collections.abc import Callable, Sequence

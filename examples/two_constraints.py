@@ -1,6 +1,6 @@
-"""Two constraints: a radio link that admits packets as often as it can, with limits on its energy and on its queue.
+"""Two constraints: a radio link that admits packets as often as possible, with limits on energy and on the queue.
 
-The environment is written here, as one of your own would be. Its kernel is calculated beside it, for the exact optimum alone.
+The environment is defined here, as your own would be. Its kernel is computed beside it, only for the exact optimum.
 """
 
 from typing import Any

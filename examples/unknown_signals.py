@@ -1,7 +1,7 @@
-"""Nothing is known: a shop whose sales and costs are seen, one noisy day after the other, and not told beforehand.
+"""Unknown reward and cost: an inventory whose noisy sales and costs the agent only observes.
 
-The environment is the product's own inventory out of Gymnasium's registry. The agent is told which orders fit into the store,
-the budget, and no table at all; kernel, reward and cost are learned together.
+The environment is `Inventory-v0` from Gymnasium's registry. The agent knows which orders fit into the store and the budget, and
+no table. It learns kernel, reward and cost together.
 """
 
 import gymnasium

@@ -135,3 +135,11 @@ def test_the_directories_of_the_map_exist() -> None:
     assert len(directories) >= 5
     for directory in directories:
         assert (ROOT / directory).is_dir(), directory
+
+
+def test_the_readme_is_short() -> None:
+    """Details belong into docs/."""
+    assert len(README.splitlines()) <= 200
+    prose = re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE)
+    paragraphs = [part for part in re.split(r"\n\n+", prose) if part and not part.startswith(("|", "#", "- ", "!"))]
+    assert [part for part in paragraphs if part.strip().count("\n") >= 5] == []

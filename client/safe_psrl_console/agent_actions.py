@@ -38,7 +38,7 @@ class AgentActions:
                 one.props("disabled")
 
     def _ask_pause(self) -> None:
-        explanation = "No new episode begins. Its fallback policy acts; without one, calls of its environments fail."
+        explanation = "No new episode starts. The fallback policy acts; without one, the environment's calls fail."
         with _question(f"Pause {self._agent}?", explanation) as dialog:
             reason = ui.input("Reason, for other operators").props(f"autofocus outlined maxlength={LONGEST_REASON}")
             reason.classes("reason")
@@ -55,12 +55,13 @@ class AgentActions:
             _answers(dialog, "Pause", pause)
 
     def _ask_resume(self) -> None:
-        explanation = "Episodes may begin again, and it continues learning."
+        explanation = "New episodes can start, and the agent continues to learn."
         self._ask("Resume", explanation, lambda: self._connection.client.resume_agent(self._agent), "is resumed")
 
     def _ask_export(self) -> None:
         explanation = (
-            "The file holds all that it learned. `safe-psrl agent import NAME FILE` creates an agent from it, on any service."
+            "The file contains everything that the agent has learned. "
+            "`safe-psrl agent import NAME FILE` creates an agent from it, on any service."
         )
         self._ask("Export", explanation, self._download, "is exported")
 

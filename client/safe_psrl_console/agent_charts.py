@@ -73,7 +73,7 @@ class AgentCharts:
             series.append(line("the theorem's bound (right)", bounds, SECOND, axis=1, dashed=True))
         self._regret.show(series, second_axis=" " if self._with_bound else "")
         self._regret.note.set_text(
-            f"The sum of cost less budget. Now {status.constraint_regret:,.1f}: below zero is budget unspent. "
+            f"The sum of cost less budget. Now {status.constraint_regret:,.1f}: below zero, budget is unspent. "
             f"Never above {status.constraint_regret_max:,.1f}. The theorem's bound: {status.constraint_regret_bound:,.4g}."
         )
 

@@ -32,7 +32,7 @@ class AgentMaps:
             button("Refresh", self.refresh, "chip")
         with block("div", "maps"):
             with block("div", "stack"):
-                self._policy = _MapCard("Policy", "No episode has begun yet.")
+                self._policy = _MapCard("Policy", "No episode has started yet.")
             with block("div", "stack") as self.side:
                 self._posterior = _MapCard("Posterior", "Nothing is learned yet.")
 
@@ -56,7 +56,7 @@ class AgentMaps:
         client = self._connection.client
         reply = await client.get_policy(self._agent)
         self._policy.show(
-            f"What it plays in episode {reply.episode:,}, by state and step.",
+            f"The policy of episode {reply.episode:,}, by state and step.",
             policy_grid(reply.policy),
             "The policy as a heat map",
         )

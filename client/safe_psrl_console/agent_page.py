@@ -77,7 +77,7 @@ class _AgentPage:
                     block("div", "bone")
         elif agent is None:
             _show_message(
-                f"There is no agent {self._name}", "It was deleted, or has another name. If it is created, it appears here."
+                f"There is no agent {self._name}", "It was deleted, or the name is wrong. If it is created, it appears here."
             )
         elif self._state == "quarantined":
             _show_message(
@@ -164,14 +164,16 @@ class _ConstraintCard:
         status = agent.status.constraints[i]
         self._gauge.show(budget_status.level, budget_status.cost, budget_status.budget, budget_status.share)
         if not budget_status.known:
-            self._recent.set_text(f"The budget is {budget_status.budget:g} an episode.")
+            self._recent.set_text(f"The budget is {budget_status.budget:g} per episode.")
             return
         self._recent.set_text(
-            f"{budget_status.mean_cost:.3f} in the mean of all episodes, {budget_status.recent_cost:.3f} in the recent ones."
+            f"Mean {budget_status.mean_cost:.3f} over all episodes, {budget_status.recent_cost:.3f} over the recent ones."
         )
         unspent = -status.constraint_regret
-        reserve = f"{unspent:,.1f} unspent in all" if unspent >= 0 else f"{-unspent:,.1f} overspent in all"
-        self._sum.set_text(f"{reserve}; {status.violations:,} of {agent.status.completed_episodes:,} episodes were above.")
+        reserve = f"{unspent:,.1f} unspent in total" if unspent >= 0 else f"{-unspent:,.1f} overspent in total"
+        self._sum.set_text(
+            f"{reserve}; {status.violations:,} of {agent.status.completed_episodes:,} episodes were above the budget."
+        )
 
 
 class _Facts:

@@ -114,7 +114,7 @@ def _title(known: int, over: int, near: int) -> str:
 
 
 def _detail(worst: BudgetStatus) -> str:
-    spent = f"{worst.cost:.2f} of {worst.budget:g} an episode"
+    spent = f"{worst.cost:.2f} of {worst.budget:g} per episode"
     if worst.margin < 0:
         return f"{spent}: {-worst.margin:.2f} ({-worst.margin / worst.budget if worst.budget else 0:.1%}) above"
     return f"{spent}: {worst.margin:.2f} ({worst.margin / worst.budget if worst.budget else 1:.1%}) to spare"

@@ -70,7 +70,7 @@ class Gauge:
         self._root.classes(replace=f"gauge is-{level}")
         self._bar.style(replace=f"width: {100 * min(max(share, 0) / self.SCALE, 1):.1f}%")
         self._cost.set_text(f"{cost:.3f}" if known else "")
-        self._budget.set_text(f"of {budget:g} an episode" if known else "")
+        self._budget.set_text(f"of {budget:g} per episode" if known else "")
         self._sign.set_text(f"{self.SIGNS[level]}, {percent(share)}" if known else self.SIGNS[level])
 
 

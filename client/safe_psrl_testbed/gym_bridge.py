@@ -98,11 +98,12 @@ class GymBridge:
     ) -> None:
         """The environment is not reset yet.
 
-        quantiser: needed unless observations are Discrete. actions: the environment's actions in the agent's order; needed
-        unless they are Discrete. reward_range: the rewards that are scaled to 0 and 1. known_reward: [S, A], from 0 to 1; the
-        reward is learned if it is not given, starting from `reward_guess`. knowledge: further fields of `CmdpSpec`, such as
-        `initial_state`, `available_actions` and `support`, without the state of ended episodes (`support` may have it;
-        `next_states` and a table of `dirichlet_prior` must).
+        quantiser: needed unless observations are Discrete.
+        actions: the environment's actions in the agent's order; needed unless they are Discrete.
+        reward_range: the rewards that are scaled to 0 and 1.
+        known_reward: [S, A], from 0 to 1; the reward is learned if it is not given, starting from `reward_guess`.
+        knowledge: further fields of `CmdpSpec`, such as `initial_state`, `available_actions` and `support`, without the
+            state of ended episodes (`support` may have it; `next_states` and a table of `dirichlet_prior` must).
         """
         limit = env.spec.max_episode_steps if env.spec is not None else None
         if horizon is None and limit is None:

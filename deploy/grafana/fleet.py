@@ -64,7 +64,7 @@ def holding() -> Row:
             ),
             stat(
                 "Budget used lately, worst agent",
-                "The same of the episodes completed in the last half hour. Above 100%, what was saved before is being spent.",
+                "The same for the episodes completed in the last half hour. Above 100%, agents spend what they saved before.",
                 f"max(safe_psrl:budget_used:ratio30m{{{CHOSEN}}})",
                 "percentunit",
                 SHARE_OF_BUDGET,
@@ -83,8 +83,8 @@ def holding() -> Row:
             ),
             stat(
                 "Regret against its bound",
-                "What part of the theorem's bound on the constraint regret is used up, where it is most. It is a worst case: "
-                "anything but a few per cent means that the environment is not the specified one.",
+                "Constraint regret as a share of the theorem's bound, for the agent with the largest share. The bound is a "
+                "worst case: more than a few per cent means that the environment is not the specified one.",
                 f"max(safe_psrl:regret_bound_used:ratio{{{CHOSEN}}})",
                 "percentunit",
                 SHARE_OF_BOUND,
@@ -93,7 +93,7 @@ def holding() -> Row:
             ),
             stat(
                 "Agents over budget",
-                "Agents for which the completed episodes together cost more than allowed, by any of their constraints.",
+                "Agents whose completed episodes together cost more than allowed, for at least one constraint.",
                 f"count(count by (agent) (safe_psrl_constraint_regret{{{CHOSEN}}} > 0)) or on () vector(0)",
                 "none",
                 NONE_WANTED,
@@ -101,7 +101,7 @@ def holding() -> Row:
             ),
             stat(
                 "Quarantined",
-                "Agents whose stored events are damaged. Their calls are refused; restore them from a backup.",
+                "Agents whose stored events are damaged. Their calls are rejected; restore them from a backup.",
                 "sum(safe_psrl_quarantined_agents)",
                 "none",
                 NONE_WANTED,
@@ -126,7 +126,7 @@ def closest() -> Row:
         [
             over_time(
                 "Budget used lately",
-                "Mean reported cost of the last half hour's episodes as a share of the budget; the ten greatest.",
+                "Mean reported cost of the last half hour's episodes as a share of the budget; the ten highest.",
                 [Query(f"topk(10, safe_psrl:budget_used:ratio30m{{{CHOSEN}}})", "{{agent}} {{constraint}}")],
                 "percentunit",
                 SHARE_OF_BUDGET,
@@ -134,7 +134,7 @@ def closest() -> Row:
             ),
             over_time(
                 "Constraint regret in budgets of one episode",
-                "Above zero the constraint is broken on the whole, and a rising line breaks it further; the ten greatest.",
+                "Above zero the constraint is violated in total, and a rising line violates it further; the ten highest.",
                 [Query(f"topk(10, {REGRET_IN_BUDGETS})", "{{agent}} {{constraint}}")],
                 "none",
                 BUDGETS_OVER,
@@ -142,7 +142,7 @@ def closest() -> Row:
             ),
             over_time(
                 "Alerts firing",
-                "By severity. docs/operations.md says what to do about each.",
+                "By severity. docs/alerts.md describes what to do about each.",
                 [
                     Query(
                         'count by (severity) (ALERTS{alertname=~"SafePsrl.*", alertstate="firing"}) or on () vector(0)',
@@ -164,7 +164,7 @@ def agents() -> Row:
         [
             table(
                 "Agents nearest to their budget",
-                "The twenty that use the greatest share. The name opens the agent's own dashboard.",
+                "The twenty with the highest share. The name opens the agent's dashboard.",
                 [
                     ("budget used", f"topk(20, safe_psrl:budget_used:ratio{{{CHOSEN}}})", "percentunit", SHARE_OF_BUDGET),
                     ("lately", f"topk(20, safe_psrl:budget_used:ratio30m{{{CHOSEN}}})", "percentunit", SHARE_OF_BUDGET),
@@ -174,7 +174,7 @@ def agents() -> Row:
             ),
             over_time(
                 "Agents",
-                "All of them, those paused, and those beyond the limit on exported names, which no alert watches.",
+                "All agents, paused agents, and agents without series, which no alert covers.",
                 [
                     Query("sum(safe_psrl_agents)", "all"),
                     Query("sum(safe_psrl_paused) or vector(0)", "paused"),
@@ -204,7 +204,7 @@ def learning() -> Row:
             ),
             over_time(
                 "Plans",
-                "Each second; for infeasible ones no drawn kernel could keep the satisfiable cost, as with new agents.",
+                "Per second. For infeasible plans no drawn kernel satisfies the satisfiable cost; normal for new agents.",
                 [
                     Query(per_second("safe_psrl_plans_total"), "plans"),
                     Query(per_second("safe_psrl_plans_infeasible_total"), "infeasible"),
@@ -213,7 +213,7 @@ def learning() -> Row:
             ),
             over_time(
                 "Time for a plan",
-                "Clients wait so long when they begin an episode.",
+                "Clients wait this long when they start an episode.",
                 quantiles("safe_psrl_plan_duration_seconds"),
                 "s",
                 ((5.0, RED),),
@@ -229,7 +229,7 @@ def calls() -> Row:
         [
             over_time(
                 "Calls",
-                "Finished each second, by method.",
+                "Calls finished per second, by method.",
                 [Query(per_second("grpc_server_handled_total", "by (grpc_method) "), "{{grpc_method}}")],
                 "reqps",
             ),
@@ -241,12 +241,12 @@ def calls() -> Row:
             ),
             over_time(
                 "Calls under way",
-                "Begun and not yet finished; streams count while they are open.",
+                "Calls started and not yet finished; streams count while they are open.",
                 [Query("sum(grpc_server_started_total) - (sum(grpc_server_handled_total) or vector(0))", "calls")],
             ),
             over_time(
                 "Failures",
-                "Share of the calls that failed by the server's fault.",
+                "Share of the calls that failed for a reason on the server's side.",
                 [Query("max(safe_psrl:server_faults:ratio5m) or vector(0)", "server's fault")],
                 "percentunit",
                 ((0.01, YELLOW), (0.05, RED)),
@@ -254,14 +254,14 @@ def calls() -> Row:
             ),
             over_time(
                 "Codes",
-                "Calls that ended otherwise than OK, each second.",
+                "Calls per second that ended with a status other than OK.",
                 [Query(f"{per_second(NOT_OK, 'by (grpc_code) ')} or on () vector(0)", "{{grpc_code}}")],
                 "reqps",
                 width=6,
             ),
             over_time(
                 "Rejections",
-                "Calls and messages of streams refused each second, by reason: mostly what clients did wrong.",
+                "Calls and stream messages rejected per second, by reason: mostly errors of clients.",
                 [Query(f"{per_second('safe_psrl_rejections_total', 'by (reason) ')} or on () vector(0)", "{{reason}}")],
                 "reqps",
                 width=6,
@@ -294,19 +294,19 @@ def storage() -> Row:
             ),
             over_time(
                 "Events in a commit",
-                "On average. More of them under load: calls at the same time share one commit.",
+                "Mean. It rises under load, because concurrent calls share one commit.",
                 [Query(mean("safe_psrl_store_commit_events"), "events")],
             ),
             over_time(
                 "Disk",
-                "Free space where the data directory is, and what the database takes.",
+                "Free space on the data directory's file system, and the size of the database.",
                 [Query("min(safe_psrl_store_free_bytes)", "free"), Query("sum(safe_psrl_store_bytes)", "database")],
                 "bytes",
                 logarithmic=True,
             ),
             over_time(
                 "Snapshots",
-                "Age of the oldest that has newer events behind it.",
+                "Age of the oldest event that is newer than its agent's snapshot.",
                 [Query(f"max(safe_psrl_snapshot_age_seconds{{{CHOSEN}}})", "age")],
                 "s",
                 ((600.0, YELLOW), (900.0, RED)),
@@ -314,7 +314,7 @@ def storage() -> Row:
             ),
             over_time(
                 "Events behind a snapshot",
-                "What a start would read again, for the agent with most.",
+                "Events that a start would read, for the agent with the most.",
                 [Query(f"max(safe_psrl_snapshot_lag_events{{{CHOSEN}}})", "events")],
                 width=6,
             ),
@@ -327,7 +327,7 @@ def storage() -> Row:
             ),
             stat(
                 "Last recovery",
-                "Time that reading all agents took at the last start.",
+                "Duration of the recovery at the last start.",
                 "max(safe_psrl_recovery_seconds)",
                 "s",
                 width=6,

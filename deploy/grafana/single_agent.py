@@ -59,7 +59,7 @@ def holding() -> Row:
             ),
             stat(
                 "Budget used lately",
-                "The same of the episodes completed in the last half hour.",
+                "The same for the episodes completed in the last half hour.",
                 f"max(safe_psrl:budget_used:ratio30m{{{AGENT}}})",
                 "percentunit",
                 SHARE_OF_BUDGET,
@@ -68,7 +68,7 @@ def holding() -> Row:
             ),
             stat(
                 "Constraint regret, in budgets",
-                "Reported costs less budgets, summed over completed episodes, in budgets of one episode. Below zero is left.",
+                "Reported costs less budgets, summed over completed episodes, in budgets of one episode; unspent below zero.",
                 f"max({of('constraint_regret')} / {of('cost_budget')})",
                 "none",
                 BUDGETS_OVER,
@@ -77,7 +77,7 @@ def holding() -> Row:
             ),
             stat(
                 "Regret against its bound",
-                "What part of the theorem's bound on the constraint regret is used up. It is a worst case.",
+                "Constraint regret as a share of the theorem's bound, which is a worst case.",
                 f"max(safe_psrl:regret_bound_used:ratio{{{AGENT}}})",
                 "percentunit",
                 SHARE_OF_BOUND,
@@ -104,7 +104,7 @@ def holding() -> Row:
             ),
             stat(
                 "Since the last transition",
-                "A long time is normal for an idle agent; in an open episode the client is missing.",
+                "A long time is normal for an idle agent. With an open episode, the client is missing.",
                 f"time() - max({of('last_transition_timestamp_seconds')})",
                 "s",
                 ((300.0, YELLOW), (600.0, RED)),
@@ -137,7 +137,7 @@ def constraint() -> Row:
             ),
             over_time(
                 "Constraint regret",
-                "Reported costs less budgets, summed over completed episodes, and the greatest ever. Above zero it is broken.",
+                "Reported costs less budgets, summed over completed episodes, and the maximum. Above zero: violated.",
                 lines(constraint_regret="now {{constraint}}", constraint_regret_max="greatest {{constraint}}"),
                 "none",
                 ((0.0, RED),),
@@ -145,7 +145,7 @@ def constraint() -> Row:
             ),
             over_time(
                 "Episodes above the budget",
-                "Share of the completed episodes that cost more than the budget. The promise is on the sum: some are normal.",
+                "Share of the completed episodes that cost more than the budget. The guarantee is on the sum: some are normal.",
                 [
                     Query(
                         f"{of('constraint_violations')} / ignoring (constraint) group_left () "
@@ -167,17 +167,17 @@ def dual() -> Row:
         [
             over_time(
                 "Dual variable",
-                "Grows by what plans expect above the tightened budget, and falls by what they expect below. Zero is fine.",
+                "Rises by the expected cost above the tightened budget, and falls by that below it. Zero is fine.",
                 lines(dual_variable="{{constraint}}"),
             ),
             over_time(
                 "Bounds",
-                "What the theorem allows of the dual variable and of the constraint regret; worst cases.",
+                "The theorem's bounds on the dual variable and the constraint regret: worst cases.",
                 lines(dual_variable_bound="dual variable {{constraint}}", constraint_regret_bound="regret {{constraint}}"),
             ),
             over_time(
                 "Pessimism and cost price",
-                "By how much the budget is tightened, and what a unit of cost weighs against a unit of reward.",
+                "The amount by which the budget is tightened, and the reward that a unit of cost is worth.",
                 lines(pessimism="pessimism {{constraint}}", cost_price="price {{constraint}}"),
             ),
         ],
@@ -191,7 +191,7 @@ def learning() -> Row:
         [
             over_time(
                 "Reward of an episode",
-                "Of the last completed one, and what the plan expects.",
+                "Reward of the last completed episode, and the plan's expectation.",
                 lines(episode_reward="last", predicted_reward="planned"),
                 width=6,
             ),
@@ -209,7 +209,7 @@ def learning() -> Row:
             ),
             over_time(
                 "Known",
-                "Share of the available state-action pairs that were ever visited.",
+                "Share of the available state-action pairs visited at least once.",
                 lines(posterior_visited_ratio="visited"),
                 "percentunit",
                 width=6,
@@ -231,13 +231,16 @@ def serving() -> Row:
             ),
             over_time(
                 "Overridden",
-                "Share of the transitions with another action than the proposed one. The plan's cost is not kept then.",
+                "Share of the transitions with another action than the proposed one. The guarantee does not cover them.",
                 [Query(f"{of('overridden_actions')} / clamp_min({of('observed_transitions')}, 1)", "overridden")],
                 "percentunit",
             ),
             over_time("Open episodes", "Begun and not yet ended.", lines(open_episodes="open")),
             over_time(
-                "Time for the latest plan", "Clients wait so long when they begin an episode.", lines(plan_seconds="plan"), "s"
+                "Time for the latest plan",
+                "Clients wait this long when they start an episode.",
+                lines(plan_seconds="plan"),
+                "s",
             ),
             over_time(
                 "Events behind the snapshot",

@@ -1,4 +1,4 @@
-"""What the tests of backups share: load on a server, and the commands of docs/operations.md as an operator types them."""
+"""What the tests of backups share: load on a server, and the commands of docs/backup.md as an operator types them."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ from typing import Final
 from safe_psrl_proto.v1 import admin_pb2
 from tests.system.server_process import SCRIPT, ServerProcess, wait_until
 
-OPERATIONS: Final = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "backup.md"
 USUAL_TARGET: Final = "127.0.0.1:50551"
 AGENTS: Final = 4
 KEEP_EVENTS: Final = "[snapshots]\nevery_events = 1000000\nevery_seconds = 1000000.0\n"  # so that streams can be compared
@@ -35,7 +35,7 @@ def load_on(server: ServerProcess) -> Iterator[None]:
 
 def documented(name: str) -> str:
     """The commands of the block that begins with `# name`."""
-    found = re.findall(rf"^```sh\n# {name}\n(.*?)^```$", OPERATIONS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    found = re.findall(rf"^```sh\n# {name}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert len(found) == 1, name
     return str(found[0])
 

@@ -11,7 +11,7 @@ from tests.deploy.commands import run
 from tests.deploy.prometheus_tools import CONFIG, RULES, SPEED, Tools, sped_up
 
 CASES = sorted((Path(__file__).parent / "alerts").glob("*.yml"))
-RUNBOOK = Path(__file__).parents[2] / "docs" / "operations.md"
+RUNBOOK = Path(__file__).parents[2] / "docs" / "alerts.md"
 TEXT = RULES.read_text(encoding="utf-8")
 ALERTS = {rule["alert"]: rule for group in yaml.safe_load(TEXT)["groups"] for rule in group["rules"] if "alert" in rule}
 NAMED = re.compile(r'ALERTS\{alertname="(\w+)", alertstate="firing"\}')
@@ -130,7 +130,7 @@ def test_an_alert_says_how_bad_it_is_and_what_to_do(alert: str) -> None:
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
     assert 0 < len(rule["annotations"]["summary"]) < len(rule["annotations"]["description"])
-    assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{alert.lower()}"
+    assert rule["annotations"]["runbook_url"] == f"docs/alerts.md#{alert.lower()}"
     section = sections().get(alert, "")
     assert [word for word in ("**Means.**", "**Look at**", "**Do**") if word not in section] == []
 
@@ -141,8 +141,16 @@ def test_the_runbook_has_no_section_for_what_is_no_alert() -> None:
 
 def sections() -> dict[str, str]:
     """The runbook's, by heading."""
-    runbook = RUNBOOK.read_text(encoding="utf-8").partition("\n## Runbook\n")[2].partition("\n## ")[0]
-    return dict(section.split("\n", 1) for section in runbook.split("\n### ")[1:])
+    runbook = RUNBOOK.read_text(encoding="utf-8")
+    return dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", runbook, re.DOTALL | re.MULTILINE))
+
+
+def test_the_page_lists_every_alert_with_its_severity() -> None:
+    rows = re.findall(r"^- \[(\w+)\]\(#(\w+)\), (\w+): ", RUNBOOK.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert {alert: severity for alert, _, severity in rows} == {
+        alert: rule["labels"]["severity"] for alert, rule in ALERTS.items()
+    }
+    assert [anchor for _, anchor, _ in rows] == [alert.lower() for alert in ALERTS]
 
 
 def test_speeding_up_changes_durations_and_nothing_else() -> None:

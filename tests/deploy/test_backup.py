@@ -1,4 +1,4 @@
-"""Backups under load: what docs/operations.md says to type, restored elsewhere, verified, and a prefix of the original."""
+"""Backups under load: what docs/backup.md says to type, restored elsewhere, verified, and a prefix of the original."""
 
 import shutil
 from pathlib import Path

@@ -1,5 +1,6 @@
 """The scripts of `examples` run as a user runs them, keep their constraints, and come near the best where it is known."""
 
+import os
 import re
 import subprocess
 import sys
@@ -58,3 +59,20 @@ def test_the_same_through_a_service_gives_the_same() -> None:
         arguments = ("--episodes", "40", "--seed", "3")
         assert run("unknown_signals", *arguments, "--target", server.target) == run("unknown_signals", *arguments)
         assert client.get_agent("unknown_signals").status.episode == 40
+
+
+@pytest.mark.slow
+def test_the_tour_learns_within_the_budget_and_draws_its_figures(tmp_path: Path) -> None:
+    """As a whole; it takes less than a minute."""
+    command = [sys.executable, "-W", "error", EXAMPLES / "tour.py"]
+    drawn = {**os.environ, "MPLBACKEND": "Agg"}
+    ended = subprocess.run(command, cwd=tmp_path, env=drawn, capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    assert float(re.findall(r"constraint regret (\S+):", ended.stdout)[0]) < 0
+    assert int(re.findall(r"that is (\d+)% of the optimum", ended.stdout)[0]) > 90
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tour-learning.png", "tour-policy.png"]
+
+
+def test_the_tour_has_cells() -> None:
+    text = (EXAMPLES / "tour.py").read_text(encoding="utf-8")
+    assert len(re.findall(r"^# %%", text, flags=re.MULTILINE)) >= 8

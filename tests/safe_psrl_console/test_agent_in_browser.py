@@ -98,8 +98,8 @@ def test_several_constraints_have_a_gauge_each_and_share_the_charts(client: Clie
     client.create_agent("several", spec_from_document(document))
     page = open_page("/agent/several")
     for name in names:
-        expect(page.locator(f'[data-constraint="{name}"]')).to_contain_text("The budget is 2 an episode.")
-    expect(page.locator("[data-map=policy]")).to_contain_text("No episode has begun yet")
+        expect(page.locator(f'[data-constraint="{name}"]')).to_contain_text("The budget is 2 per episode.")
+    expect(page.locator("[data-map=policy]")).to_contain_text("No episode has started yet")
     page.get_by_role("button", name="noise").click()
     expect(page.get_by_role("button", name="noise")).to_have_attribute("aria-pressed", "true")
 

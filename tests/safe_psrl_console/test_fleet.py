@@ -154,7 +154,7 @@ def test_of_several_constraints_the_worst_counts() -> None:
     fleet = fleet_of(one)
     i, budget_status = fleet.agents["a"].worst()
     assert (i, budget_status.constraint) == (1, "wear")
-    assert fleet.headline().detail == "1.96 of 2 an episode: 0.04 (2.0%) to spare"
+    assert fleet.headline().detail == "1.96 of 2 per episode: 0.04 (2.0%) to spare"
 
 
 def test_a_budget_of_zero_is_kept_by_nothing_but_zero() -> None:
