@@ -26,11 +26,11 @@ def options(what: str, episodes: int) -> argparse.ArgumentParser:
 
 
 def learn(bridge: GymBridge, chosen: argparse.Namespace) -> list[EpisodeResult]:
-    """Play with adaptive pessimism."""
+    """Play with certified plans."""
     if chosen.target is None:
-        return play(bridge, LocalAgent(bridge.spec, SafePsrlOptions("adaptive"), chosen.seed), chosen.episodes)
+        return play(bridge, LocalAgent(bridge.spec, SafePsrlOptions("certified"), chosen.seed), chosen.episodes)
     with Client(chosen.target) as client:
-        prepare_agent(client, chosen.agent, bridge.definition(method="adaptive", seed=chosen.seed), "this example")
+        prepare_agent(client, chosen.agent, bridge.definition(method="certified", seed=chosen.seed), "this example")
         return play(bridge, RemoteAgent(client, chosen.agent, "local", abandon_open=True), chosen.episodes)
 
 

@@ -63,7 +63,7 @@ document = {
     "reward": reward,
     "support": support,
     "constraints": [{"name": "heating", "cost": cost, "cost_budget": BUDGET, "satisfiable_cost": 0.0}],
-    "agent": {"seed": 1, "options": {"method": "adaptive"}},
+    "agent": {"seed": 1, "options": {"method": "certified"}},
 }
 
 # %% A service in this process. For one that runs elsewhere, use `Client("127.0.0.1:50551")`

@@ -55,7 +55,9 @@ def create(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="An option, such as pessimism_coefficient=0.1; may be repeated."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="An option, such as confidence=0.95 or method=published; may be repeated."
+        ),
     ] = None,
     wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Wait that long for a service that is starting.")] = 0.0,
     target: Target = DEFAULT_TARGET,
@@ -63,7 +65,7 @@ def create(
 ) -> None:
     """Create an agent. Repeating it with the same definition has no effect.
 
-    Example: safe-psrl agent create shop --preset inventory --seed 7 --set cap_pessimism=true
+    Example: safe-psrl agent create shop --preset inventory --seed 7 --set confidence=0.95
     """
     from safe_psrl_client import options_from_document  # noqa: PLC0415
 
@@ -77,7 +79,8 @@ def create(
         apart: dict[str, Any] = {"options": options, "seed": seed or 0} if spec is None else {}  # a specification contains them
         reply = client.create_agent(name, definition, **apart)
         existed = " existed already, with the same definition" if reply.existed else " created"
-        _print(plain(reply), as_json, f"agent {name}{existed}")
+        warnings = "".join(f"\nwarning: {text}" for text in reply.warnings)
+        _print(plain(reply), as_json, f"agent {name}{existed}{warnings}")
 
 
 @app.command("list")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 from rich.console import Console
 
@@ -73,6 +74,13 @@ def _agent_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> It
     yield "state digest", status.state_digest
 
 
+CERTIFICATES: Final = {
+    model_pb2.CERTIFICATE_CONFIDENCE: "cost at most {:.6g}, with confidence {:g}",
+    model_pb2.CERTIFICATE_CERTAIN: "cost at most {:.6g}, whatever the environment does",
+    model_pb2.CERTIFICATE_NONE: "no: the lowest known bound is {:.6g}, above the budget",
+}
+
+
 def _constraint_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> Iterator[tuple[str, str]]:
     for judged, one in zip(budget_statuses(status), status.constraints, strict=True):
         yield "", ""
@@ -86,8 +94,11 @@ def _constraint_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) 
             yield "  over budget", f"{one.violations:,} of {status.completed_episodes:,} episodes"
             regret = f"{one.constraint_regret:.6g}; never above {one.constraint_regret_max:.6g}"
             yield "  regret", f"{regret} (the sum of cost less budget)"
+            yield "  above budget", f"{one.strong_violation:.6g} (the sum of what single episodes cost above it)"
         if status.episode:
             yield "  predicted", f"cost {one.predicted_cost:.6g} for the latest episode"
+            if one.HasField("certified_cost"):
+                yield "  certified", CERTIFICATES[status.certificate].format(one.certified_cost, spec.options.confidence)
             yield "  pessimism", f"{one.pessimism:.6g} taken off the budget"
             if spec.options.method in PESSIMISM_COEFFICIENTS:  # the other methods have no dual variable
                 yield "  dual variable", f"{one.dual_variable:.6g}; cost price {one.cost_price:.6g}"

@@ -29,7 +29,7 @@ MAX_DEVICES = 1_000  # of an agent: as many episodes may it have open
 NETWORK_FAILED = 3
 
 Episodes = Annotated[int, typer.Option(metavar="N", min=1, help="Episodes of each player.")]
-Method = Annotated[Literal["adaptive", "published", "theorem"], typer.Option(help="The method of agents that are created.")]
+Method = Annotated[Literal["certified", "published", "theorem"], typer.Option(help="The method of agents that are created.")]
 Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the results here, as PNG.", dir_okay=False)]
 Patience = Annotated[
     float | None,
@@ -79,7 +79,7 @@ def lte_cell(
     ues: Annotated[int, typer.Option(metavar="M", min=1, max=MAX_UES, help="UEs that receive a media stream.")] = 4,
     episodes: Episodes = 400,
     shared: Annotated[bool, typer.Option("--shared", help="One agent NAME for all UEs, which learns from all.")] = False,
-    method: Method = "adaptive",
+    method: Method = "certified",
     compare: Annotated[bool, typer.Option(help="Play the same cell by fixed rules as well.")] = True,
     jobs: Annotated[
         int, typer.Option(metavar="N", min=1, help="Policies that play at the same time, a process each.")
@@ -138,7 +138,7 @@ def base_stations(
     ] = 300,
     episodes: Episodes = 30,
     agents_per: Annotated[Literal["cell", "class", "device"], typer.Option(help="What has its own agent.")] = "cell",
-    method: Method = "adaptive",
+    method: Method = "certified",
     seed: Annotated[
         int, typer.Option(metavar="N", min=0, max=2**31, help="Seed of the world, the players and the agents.")
     ] = 1,

@@ -15,7 +15,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from math import prod
+from math import isnan, nan, prod
 from typing import Any, Final
 
 from google.protobuf.message import Message
@@ -29,7 +29,9 @@ def _fields_of(message: type[Message]) -> tuple[str, ...]:
     return tuple(field.name for field in message.DESCRIPTOR.fields)
 
 
-CMDP_FIELDS: Final = (*(name for name in _fields_of(model_pb2.CmdpSpec) if name != "non_stationary"), "stationary")
+UNKNOWN_ENTRIES: Final = {"cost": "unknown_costs", "reward": "unknown_rewards"}  # NaN or null in a document
+MESSAGE_ONLY: Final = ("non_stationary", "unknown_rewards")
+CMDP_FIELDS: Final = (*(name for name in _fields_of(model_pb2.CmdpSpec) if name not in MESSAGE_ONLY), "stationary")
 REQUIRED: Final = ("num_states", "num_actions", "horizon", "reward", "constraints")
 CONSTRAINT_FIELDS: Final = ("name", "cost", "cost_budget", "satisfiable_cost", "learned")
 OPTION_FIELDS: Final = _fields_of(model_pb2.SafePsrlOptions)
@@ -115,6 +117,9 @@ def _fill(message: Message, fields: Mapping[str, Any], where: str) -> None:
     """Write plain values and tables into the fields of the same name."""
     for name, value in fields.items():
         field = message.DESCRIPTOR.fields_by_name[name]
+        if name in UNKNOWN_ENTRIES:
+            _fill_signal(message, name, table_of(where + name, value, unknown=True))
+            continue
         if field.message_type is not None:
             convert = integer_table_of if field.message_type is model_pb2.IntegerTable.DESCRIPTOR else table_of
             getattr(message, name).CopyFrom(convert(where + name, value))
@@ -128,8 +133,23 @@ def _fill(message: Message, fields: Mapping[str, Any], where: str) -> None:
             raise wrong from None
 
 
+def _fill_signal(message: Any, name: str, table: model_pb2.Table) -> None:
+    """Write a reward or cost table, and which of its entries are unknown."""
+    unknown = [isnan(entry) for entry in table.values]
+    if any(unknown):
+        getattr(message, UNKNOWN_ENTRIES[name]).CopyFrom(model_pb2.Table(shape=table.shape, values=unknown))
+    values = [0.0 if isnan(entry) else entry for entry in table.values]
+    getattr(message, name).CopyFrom(model_pb2.Table(shape=table.shape, values=values))
+
+
 def _plain_fields(message: Message) -> dict[str, Any]:
-    return {field.name: _plain_value(field.name, value) for field, value in message.ListFields()}
+    fields = {field.name: value for field, value in message.ListFields()}
+    for name, mask in UNKNOWN_ENTRIES.items():
+        if mask in fields:
+            unknown = fields.pop(mask).values
+            values = [nan if missing else entry for entry, missing in zip(fields[name].values, unknown, strict=True)]
+            fields[name] = model_pb2.Table(shape=fields[name].shape, values=values)
+    return {name: _plain_value(name, value) for name, value in fields.items()}
 
 
 def _plain_value(name: str, value: Any) -> Any:
@@ -164,8 +184,11 @@ def _check_fields(document: Mapping[str, Any], known: tuple[str, ...], where: st
 LARGEST_INTEGER: Final = 2**31  # an integer table's entries are below it
 
 
-def table_of(field: str, value: object) -> model_pb2.Table:
-    """`value`, a number or lists in lists of numbers, as a table. Raises `InvalidDocumentError` if it is not rectangular."""
+def table_of(field: str, value: object, *, unknown: bool = False) -> model_pb2.Table:
+    """`value`, a number or lists in lists of numbers, as a table. Raises `InvalidDocumentError` if it is not rectangular.
+
+    With `unknown`, entries may be None, and are NaN in the table.
+    """
     shape: list[int] = []
     level: list[Any] = [value]
     while level and isinstance(level[0], list | tuple):
@@ -175,10 +198,10 @@ def table_of(field: str, value: object) -> model_pb2.Table:
         shape.append(length)
         level = [entry for row in level for entry in row]
     for entry in level:
-        if not isinstance(entry, int | float):
+        if not isinstance(entry, int | float) and not (unknown and entry is None):
             raise InvalidDocumentError(f"{field}: must be numbers (one is {entry!r:.60})")
     try:
-        return model_pb2.Table(shape=shape, values=[float(entry) for entry in level])
+        return model_pb2.Table(shape=shape, values=[nan if entry is None else float(entry) for entry in level])
     except OverflowError:  # a whole number of hundreds of digits
         raise InvalidDocumentError(f"{field}: must be numbers of at most 308 digits") from None
 

@@ -39,16 +39,18 @@ class Grid:
 
 
 def policy_grid(policy: model_pb2.Policy) -> Grid:
-    """Action by state (down) and step (across). A randomised policy shows the drawn actions, their probability as opacity."""
+    """Action by state (down) and step (across). Of a mixture, the drawn policy, its actions' probability as opacity."""
     horizon, num_states = policy.horizon, policy.num_states
     columns = min(horizon, MOST_CELLS)
     rows = min(num_states, max(1, MOST_CELLS // columns))
-    num_actions = len(policy.probabilities) // (horizon * num_states)
     cells = [step * num_states + state for state in range(rows) for step in range(columns)]
     actions = [policy.actions[i] for i in cells]
     colours = [category(action) for action in actions]
-    likely = [policy.probabilities[i * num_actions + policy.actions[i]] for i in cells] if num_actions else []
-    says = [f"step {i // num_states}, state {i % num_states}: " + _chances(policy, i, num_actions) for i in cells]
+    chances = [_chances(policy, i) for i in cells] if policy.mixture else []
+    likely = [chance[action] for chance, action in zip(chances, actions, strict=False)]
+    says = [f"step {i // num_states}, state {i % num_states}: action {policy.actions[i]}" for i in cells]
+    if chances:
+        says = [f"{text}, of {_in_words(chance)}" for text, chance in zip(says, chances, strict=True)]
     return Grid(
         "step",
         "state",
@@ -70,12 +72,16 @@ def _inks(colours: list[str], likely: list[float]) -> list[str]:
     return ["var(--ink)" if likely and likely[i] < FAINT else ink_on(colour) for i, colour in enumerate(colours)]
 
 
-def _chances(policy: model_pb2.Policy, i: int, num_actions: int) -> str:
-    played = f"action {policy.actions[i]}"
-    if not num_actions:
-        return played
-    chances = policy.probabilities[i * num_actions : (i + 1) * num_actions]
-    return f"{played}, of " + ", ".join(f"{action} ({chance:.0%})" for action, chance in enumerate(chances) if chance > 0)
+def _chances(policy: model_pb2.Policy, i: int) -> dict[int, float]:
+    """The probability of each action at one place of a mixture, before a policy was drawn."""
+    chances: dict[int, float] = {}
+    for part in policy.mixture:
+        chances[part.actions[i]] = chances.get(part.actions[i], 0.0) + part.share
+    return chances
+
+
+def _in_words(chances: dict[int, float]) -> str:
+    return ", ".join(f"{action} ({chance:.0%})" for action, chance in sorted(chances.items()))
 
 
 def visits(counts: events_pb2.PackedArray) -> tuple[int, int, list[int]]:

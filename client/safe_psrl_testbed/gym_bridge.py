@@ -2,11 +2,12 @@
 
 bridge = GymBridge(gymnasium.make("FrozenLake-v1"), costs=[GymCost("falls", cost_budget=0.3, satisfiable_cost=0.0, of=fell)])
 play(bridge, LocalAgent(bridge.spec), episodes=500)                  # in this process, or
-client.create_agent("lake", bridge.definition(method="adaptive"))       # through the service:
+client.create_agent("lake", bridge.definition(method="certified"))       # through the service:
 play(bridge, RemoteAgent(client, "lake"), episodes=500)
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,15 +46,27 @@ class GymCost:
     """A cost of each step, from 0 to 1, whose expected sum over an episode must be `cost_budget` at most.
 
     `of` is a key of the step's `info`, set by the environment or a wrapper, or a function of the step.
-    `known` is its table [S, A] if it is known; otherwise it is learned, starting from `guess`.
+    `known` is what is known of it: a table [S, A] with NaN where it is not; or a cost for each known action, such as
+    `{0: 0.0, 1: 0.0}`; or a function of state and action that returns None where it is not known. The rest is learned, as is
+    everything without `known`, starting from `guess`.
     """
 
     name: str
     cost_budget: float
     satisfiable_cost: float
     of: str | Callable[[Seen], float] = "cost"
-    known: ArrayLike | None = None
+    known: ArrayLike | Mapping[int, float] | Callable[[int, int], float | None] | None = None
     guess: float = 0.0
+
+    def table(self, num_states: int, num_actions: int) -> ArrayLike | None:
+        """[S, A], with NaN where the cost is not known; None if nothing is known."""
+        if isinstance(self.known, Mapping):
+            row = [self.known.get(action, math.nan) for action in range(num_actions)]
+            return [row] * num_states
+        if callable(self.known):
+            costs = [[self.known(state, action) for action in range(num_actions)] for state in range(num_states)]
+            return [[math.nan if cost is None else cost for cost in row] for row in costs]
+        return self.known
 
     def amount(self, seen: Seen) -> float:
         if not isinstance(self.of, str):
@@ -153,7 +166,7 @@ class GymBridge:
             constraints=[
                 Constraint(
                     c.name,
-                    self._signal(f"costs[{i}].known", c.known, c.guess),
+                    self._signal(f"costs[{i}].known", c.table(self.state_of.num_states, len(self.actions)), c.guess),
                     c.cost_budget,
                     c.satisfiable_cost,
                     learned=c.known is None,
@@ -164,7 +177,7 @@ class GymBridge:
         )
 
     def definition(self, *, seed: int = 0, fallback_policy: ArrayLike | None = None, **options: Any) -> model_pb2.AgentSpec:
-        """The definition of a service's agent, with its seed and options (`method="adaptive"`, …).
+        """The definition of a service's agent, with its seed and options (`method="certified"`, …).
 
         fallback_policy: the actions to play while the agent is paused, [num_states] or [horizon, num_states], without the
         state of ended episodes. Creating an existing agent from a bridge that would teach it something else, with another
@@ -216,7 +229,8 @@ class GymBridge:
         """[S, A], 0 in the terminal state."""
         table = np.zeros((self._num_states, len(self.actions)))
         seen = table[: self.state_of.num_states]
-        seen[:] = guess if known is None else checked_table(field, known, {"[num_states, num_actions]": seen.shape})
+        shapes = {"[num_states, num_actions]": seen.shape}
+        seen[:] = guess if known is None else checked_table(field, known, shapes, unknown=True)
         return table
 
     def _extended(self, fields: dict[str, Any]) -> dict[str, Any]:

@@ -121,7 +121,7 @@ class MediaSimulation:
         *,
         open_episodes: int,
         compare: bool = True,
-        method: str = "adaptive",
+        method: str = "certified",
         patience: float | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,

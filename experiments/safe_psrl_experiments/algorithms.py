@@ -12,7 +12,7 @@ from safe_psrl.arrays import Floats
 from safe_psrl.errors import SpecError
 from safe_psrl.learner import SafePsrl
 from safe_psrl.problem.documents import options_from_document, options_to_document
-from safe_psrl.problem.options import ADAPTIVE
+from safe_psrl.problem.options import CERTIFIED
 from safe_psrl.problem.presets import factored_toy
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, SimulatedRun
@@ -56,8 +56,8 @@ def _options(parameters: Parameters) -> Parameters:
     return options_to_document(options_from_document(parameters))
 
 
-def _adaptive_options(parameters: Parameters) -> Parameters:
-    return _options({"method": ADAPTIVE, **parameters})
+def _certified_options(parameters: Parameters) -> Parameters:
+    return _options({"method": CERTIFIED, **parameters})
 
 
 def _coefficient(parameters: Parameters) -> Parameters:
@@ -94,7 +94,7 @@ class Algorithm:
 
 
 PAPER: Final = "the paper's: posterior sampling with a pessimistic dual variable (published setting)"
-BY_UNCERTAINTY: Final = "pessimism from the posterior's own uncertainty, exact plans; not covered by the theorem"
+CERTIFIED_PLANS: Final = "every episode within its budget at a stated confidence; not in the paper"
 DOPE: Final = "Bura et al. 2022: optimistic kernel and reward, pessimistic cost"
 OPTCMDP: Final = "Efroni et al. 2020: optimistic kernel; the constraint only in the long run"
 OPTPESS_LP: Final = "Liu et al. 2021: optimistic reward, pessimistic cost, linear program"
@@ -106,7 +106,7 @@ ALGORITHMS: Final = {
     algorithm.name: algorithm
     for algorithm in (
         Algorithm("safe-psrl", PAPER, "", _safe_psrl, _options),
-        Algorithm("safe-psrl-adaptive", BY_UNCERTAINTY, "", _safe_psrl, _adaptive_options),
+        Algorithm("certified", CERTIFIED_PLANS, "", _safe_psrl, _certified_options),
         Algorithm("dope", DOPE, "support, safe policy", DopeRun),
         Algorithm("optcmdp", OPTCMDP, "support", OptCmdpRun),
         Algorithm("optpess-lp", OPTPESS_LP, "safe policy", OptPessLpRun),

@@ -15,7 +15,7 @@ from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_experiments.algorithms import Run, algorithm_named
 
 ROWS_PER_RUN = 200
-PER_CONSTRAINT = ("constraint_regret", "constraint_regret_max", "dual_variable", "pessimism")
+PER_CONSTRAINT = ("constraint_regret", "constraint_regret_max", "strong_violation", "dual_variable", "pessimism")
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ def recorded_episodes(episodes: int) -> list[int]:
 
 def columns(spec: CmdpSpec) -> list[str]:
     """The columns of a row; with several constraints, those about one carry its name."""
-    regret, regret_max, dual, pessimism = (per_constraint(spec, column) for column in PER_CONSTRAINT)
-    return ["episode", "objective_regret", *regret, *regret_max, "violating_episodes", *dual, *pessimism]
+    regret, regret_max, strong, dual, pessimism = (per_constraint(spec, column) for column in PER_CONSTRAINT)
+    return ["episode", "objective_regret", *regret, *regret_max, *strong, "violating_episodes", *dual, *pessimism]
 
 
 def per_constraint(spec: CmdpSpec, column: str) -> list[str]:
@@ -59,6 +59,7 @@ def row_of(spec: CmdpSpec, run: Run) -> dict[str, float]:
         float(ledger.objective_regret[0]),
         *ledger.constraint_regret.tolist(),
         *ledger.constraint_regret_max.tolist(),
+        *ledger.strong_violation.tolist(),
         int(ledger.violating_episodes[0]),
         *run.dual_variables.tolist(),
         *run.pessimism.tolist(),
@@ -99,6 +100,7 @@ def summary_of(
             "objective_regret",
             *per_constraint(spec, "constraint_regret"),
             *per_constraint(spec, "constraint_regret_max"),
+            *per_constraint(spec, "strong_violation"),
             "violating_episodes",
         ]
         algorithms[name] = {column: _spread([end[column] for end in ends]) for column in measured}

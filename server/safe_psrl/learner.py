@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from safe_psrl.arrays import Counts, Floats, Mask, Policy
+from safe_psrl.arrays import Counts, Floats, Mask, Policies, Policy
 from safe_psrl.errors import PlanStoppedError, TransitionError
-from safe_psrl.methods.adaptive import begin_adaptive_episode, begin_adaptive_with_several
+from safe_psrl.methods.certified import BASES, begin_certified_episode
 from safe_psrl.methods.episode import Draft, Problem, assumption_is_certain, begin_episode, empty_draft, problem_of
 from safe_psrl.posterior.streams import MAX_SEED
 from safe_psrl.problem.checks import checked_integer, sealed
@@ -54,10 +54,13 @@ class Plan:
     """What was decided at the start of an episode. Predictions are under the sampled kernel."""
 
     episode: int
-    policy: Policy  # [H, S]; of a randomised plan, the actions that this episode plays
-    probabilities: Floats | None  # [H, S, A] of a randomised plan
+    policy: Policy  # [H, S]; of a mixture, the part that this episode plays
+    mixture: Policies  # [N, H, S], the policies that a certified plan draws from; no rows for other methods
+    shares: Floats  # [N], their probabilities
     predicted_reward: float
     predicted_costs: Floats  # [M]
+    certified_costs: Floats | None  # [M], upper bounds on the expected costs of a certified plan
+    certificate: str  # what they rest on: confidence, certain or none; empty for other methods
     pessimism: Floats  # [M]
     dual_scale: Floats  # [M]
     dual_variables: Floats  # [M], lambda_k, with which it was planned
@@ -117,16 +120,19 @@ class SafePsrl:
 
     def plan(self, state: AgentState, stop: Mask | None = None) -> Plan:
         """What that episode will play, of a state that is settled. Raises `PlanStoppedError` once `stop` [1] is set."""
-        k, draft = state.episode + 1, empty_draft(self.spec, randomised=self.options.is_adaptive, stop=stop)
+        k, draft = state.episode + 1, empty_draft(self.spec, certified=self.options.is_certified, stop=stop)
         draws, satisfied = self._begin(state, k, draft)
         if draft.stop[0]:
             raise PlanStoppedError(f"episode {k} was not planned: the plan was stopped")
         return Plan(
             episode=k,
             policy=sealed(draft.policy),
-            probabilities=sealed(draft.probabilities) if self.options.is_adaptive else None,
+            mixture=sealed(draft.mixture[draft.shares > 0.0]),
+            shares=sealed(draft.shares[draft.shares > 0.0]),
             predicted_reward=float(self.spec.initial_distribution @ draft.values[0]),
             predicted_costs=sealed(draft.predicted_costs),
+            certified_costs=sealed(draft.certificate) if self.options.is_certified else None,
+            certificate=BASES[draft.basis[0]] if self.options.is_certified else "",
             pessimism=sealed(draft.pessimism),
             dual_scale=sealed(draft.dual_scale),
             dual_variables=state.dual_variables,
@@ -138,13 +144,14 @@ class SafePsrl:
     def _begin(self, state: AgentState, k: int, draft: Draft) -> tuple[int, bool]:
         spec, counts = self.spec, state.transition_counts
         signals = estimated_signals(spec, state.signal_sums, state.visits)
-        if not self.options.is_adaptive:
+        if not self.options.is_certified:
             return begin_episode(self.problem, signals, self.seed, k, counts, state.dual_variables, draft)
+        known = (self.problem, signals, spec.learned, state.signal_sums, state.visits, self.seed, k, counts, draft)
         if spec.num_constraints == 1:
-            seen = state.visits if spec.learned_signals[1] else state.visits[:0]
-            return begin_adaptive_episode(self.problem, signals, seen, self.seed, k, counts, draft)
-        estimated = spec.with_signals(signals) if spec.learns_signals else spec
-        return begin_adaptive_with_several(self.problem, estimated, state.visits, self.seed, k, counts, draft)
+            return begin_certified_episode(*known)
+        from safe_psrl.methods.several_constraints import begin_with_several  # noqa: PLC0415  # scipy's optimisers load slowly
+
+        return begin_with_several(*known)
 
     def observe(self, state: AgentState, transition: Transition) -> AgentState:
         """The posterior after one more transition (eq. (7)). Raises `TransitionError` and changes nothing if impossible."""
@@ -198,8 +205,7 @@ def estimated_signals(spec: CmdpSpec, sums: Floats, visits: Counts) -> Floats:
     """[1+M, 1|H, S, A]: known signals as given; learned ones by their mean where visited, by the guess elsewhere."""
     if not spec.learns_signals:
         return spec.signals
-    learned = spec.learned_signals[:, None, None, None] & (visits > 0)
-    return sealed(np.where(learned, sums / np.maximum(visits, 1), spec.signals))
+    return sealed(np.where(spec.learned & (visits > 0), sums / np.maximum(visits, 1), spec.signals))
 
 
 def check_transition(spec: CmdpSpec, transition: Transition) -> None:

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from safe_psrl.arrays import Counts, Floats, Mask, NextStates, Policy, Words
 from safe_psrl.compiled import compiled
 from safe_psrl.learner import AgentState, SafePsrl, blank_state
-from safe_psrl.methods.adaptive import begin_adaptive_episode, begin_adaptive_with_several
+from safe_psrl.methods.certified import begin_certified_episode
 from safe_psrl.methods.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
-from safe_psrl.planning.evaluation import dot, evaluate_policy, evaluate_randomised
+from safe_psrl.planning.evaluation import dot, evaluate_policy
 from safe_psrl.planning.optimum import checked_kernel, exact_optimum
 from safe_psrl.posterior.streams import ENVIRONMENT, MAX_SEED, stream_of, uniform
 from safe_psrl.problem.checks import checked_integer, sealed
@@ -40,6 +40,7 @@ class Ledger(NamedTuple):
     objective_regret: Floats  # [1]
     constraint_regret: Floats  # [M]
     constraint_regret_max: Floats  # [M], its running maximum, at least 0
+    strong_violation: Floats  # [M], the sum of the positive parts: no episode pays for another
     violating_episodes: Counts  # [1], episodes whose true expected cost exceeded a budget
 
 
@@ -51,7 +52,7 @@ class Memory(NamedTuple):
     sums: Floats  # [1+M, 1|H, S, A], no rows unless a signal is learned
     visits: Counts  # [1|H, S, A]
     estimates: Floats  # [1+M, 1|H, S, A], the signals as the learner sees them
-    learned: Mask  # [1+M]
+    learned: Mask  # [1+M, 1|H, S, A]
 
 
 def world_of(truth: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False) -> World:
@@ -70,14 +71,15 @@ def world_of(truth: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False) ->
 
 
 def empty_ledger(spec: CmdpSpec) -> Ledger:
-    return Ledger(np.zeros(1), np.zeros(spec.num_constraints), np.zeros(spec.num_constraints), np.zeros(1, np.int64))
+    regret, greatest, strong = (np.zeros(spec.num_constraints) for _ in range(3))
+    return Ledger(np.zeros(1), regret, greatest, strong, np.zeros(1, np.int64))
 
 
 def fresh_memory(spec: CmdpSpec) -> Memory:
     """Of a learner that has seen nothing."""
     state = blank_state(spec)
     dual, counts = state.dual_variables.copy(), state.transition_counts.copy()
-    return Memory(dual, counts, state.signal_sums.copy(), state.visits.copy(), spec.signals.copy(), spec.learned_signals)
+    return Memory(dual, counts, state.signal_sums.copy(), state.visits.copy(), spec.signals.copy(), spec.learned)
 
 
 class SimulatedRun:
@@ -106,7 +108,7 @@ class SimulatedRun:
         views = {name: sealed(table.view()) for name, table in self._memory._asdict().items()}
         self._seen = self._memory._replace(**views)
         self.learner = learner
-        self.draft = empty_draft(spec, randomised=learner.options.is_adaptive)
+        self.draft = empty_draft(spec, certified=learner.options.is_certified)
         self._environment_seed = checked_integer("environment_seed", environment_seed, 0, MAX_SEED)
 
     @property
@@ -135,7 +137,7 @@ class SimulatedRun:
     def advance(self, episodes: int) -> None:
         """Play that many more episodes."""
         checked_integer("episodes", episodes, 0)
-        if self.learner.options.is_adaptive and self.learner.spec.num_constraints > 1:
+        if self.learner.options.is_certified and self.learner.spec.num_constraints > 1:
             for _ in range(episodes):
                 self._advance_by_linear_programs()
         else:
@@ -146,15 +148,12 @@ class SimulatedRun:
 
     def _advance_by_linear_programs(self) -> None:
         """One episode with several constraints, whose plans cannot be compiled."""
-        learner, world, k = self.learner, self.world, self.episode + 1
-        spec = learner.spec.with_signals(self._memory.estimates) if learner.spec.learns_signals else learner.spec
-        begin_adaptive_with_several(learner.problem, spec, self._seen.visits, learner.seed, k, self._seen.counts, self.draft)
-        values = np.empty_like(self.draft.values)
-        evaluate_randomised(world.p, world.next_states, world.signals, self.draft.probabilities, values)
-        enter(self.ledger, learner.problem, values, world.best_reward)
-        play_episode(stream_of(self._environment_seed, k, ENVIRONMENT), world, self.draft.policy, self._memory)
-        if spec.learns_signals:
-            estimate(self._memory)
+        from safe_psrl.methods.several_constraints import begin_with_several  # noqa: PLC0415  # scipy's optimisers load slowly
+
+        learner, world, seen, k = self.learner, self.world, self._seen, self.episode + 1
+        rests_on = (seen.learned, seen.sums, seen.visits)
+        begin_with_several(learner.problem, seen.estimates, *rests_on, learner.seed, k, seen.counts, self.draft)
+        finish_episode(learner.problem, world, self._memory, self.ledger, self.draft, self._environment_seed, k)
         self.episode = k
 
 
@@ -172,22 +171,41 @@ def run_episodes(
     last: int,
 ) -> None:
     """Play episodes `first` to `last`; `seen` is `memory` read-only."""
-    adaptive = draft.probabilities.shape[0] > 0
-    values = np.empty_like(draft.values)
-    cost_visits = seen.visits if seen.learned[1] else seen.visits[:0]
     for k in range(first, last + 1):
-        if adaptive:
-            begin_adaptive_episode(problem, seen.estimates, cost_visits, seed, k, seen.counts, draft)
-            evaluate_randomised(world.p, world.next_states, world.signals, draft.probabilities, values)
+        if draft.shares.size > 0:
+            rests_on = (seen.learned, seen.sums, seen.visits)
+            begin_certified_episode(problem, seen.estimates, *rests_on, seed, k, seen.counts, draft)
         else:
             begin_episode(problem, seen.estimates, seed, k, seen.counts, seen.dual, draft)
-            evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
-            for i in range(memory.dual.size):
-                memory.dual[i] = draft.dual_next[i]
-        enter(ledger, problem, values, world.best_reward)
-        play_episode(stream_of(environment_seed, k, ENVIRONMENT), world, draft.policy, memory)
-        if memory.visits.shape[0] > 0:
-            estimate(memory)
+        finish_episode(problem, world, memory, ledger, draft, environment_seed, k)
+
+
+@compiled
+def finish_episode(
+    problem: Problem, world: World, memory: Memory, ledger: Ledger, draft: Draft, environment_seed: int, k: int
+) -> None:
+    """Account for the plan of episode `k` and play it."""
+    values = np.empty_like(draft.values)
+    evaluate_plan(world, draft, values)
+    enter(ledger, problem, values, world.best_reward)
+    play_episode(stream_of(environment_seed, k, ENVIRONMENT), world, draft.policy, memory)
+    for i in range(memory.dual.size):
+        memory.dual[i] = draft.dual_next[i]
+    if memory.visits.shape[0] > 0:
+        estimate(memory)
+
+
+@compiled
+def evaluate_plan(world: World, draft: Draft, values: Floats) -> None:
+    """Write the true values of the policy, or of the mixture that it was drawn from."""
+    evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
+    if draft.shares.size > 0:
+        part_values = np.empty_like(values)
+        values[:] = 0.0
+        for part in range(draft.shares.size):
+            if draft.shares[part] > 0.0:
+                evaluate_policy(world.p, world.next_states, world.signals, draft.mixture[part], part_values)
+                values += draft.shares[part] * part_values
 
 
 @compiled
@@ -200,6 +218,7 @@ def enter(ledger: Ledger, problem: Problem, values: Floats, best_reward: float) 
         violated = violated or excess > COST_TOLERANCE
         ledger.constraint_regret[i] += excess
         ledger.constraint_regret_max[i] = max(ledger.constraint_regret_max[i], ledger.constraint_regret[i])
+        ledger.strong_violation[i] += max(0.0, excess)
     if violated:
         ledger.violating_episodes[0] += 1
 
@@ -244,11 +263,10 @@ def pick(cumulative: Floats, share: float) -> int:
 
 @compiled
 def estimate(memory: Memory) -> None:
-    """Write the mean of each learned signal where it was visited."""
+    """Write the mean of each learned entry that was visited."""
     visits = memory.visits.ravel()
-    for n in range(memory.learned.size):
-        if memory.learned[n]:
-            sums, estimates = memory.sums[n].ravel(), memory.estimates[n].ravel()  # views
-            for i in range(visits.size):
-                if visits[i] > 0:
-                    estimates[i] = sums[i] / visits[i]
+    for n in range(memory.learned.shape[0]):
+        learned, sums, estimates = memory.learned[n].ravel(), memory.sums[n].ravel(), memory.estimates[n].ravel()  # views
+        for i in range(visits.size):
+            if learned[i] and visits[i] > 0:
+                estimates[i] = sums[i] / visits[i]

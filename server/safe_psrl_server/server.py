@@ -19,7 +19,7 @@ from safe_psrl.problem.options import METHODS
 from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
 from safe_psrl_server.agents.commands import AgentCommands
-from safe_psrl_server.agents.definition import cmdp_to_message
+from safe_psrl_server.agents.definition import DEFAULT_METHOD, cmdp_to_message
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.config import ConfigError, DeclaredAgent, ServerConfig
 from safe_psrl_server.errors import DataLossError, ServiceError
@@ -248,7 +248,7 @@ class Server:
 
 def _declared_spec(declared: DeclaredAgent) -> model_pb2.AgentSpec:
     spec = preset(declared.preset) if declared.preset is not None else _spec_in(declared.spec)
-    options = options_to_document(options_from_document(declared.options))
+    options = options_to_document(options_from_document({"method": DEFAULT_METHOD, **declared.options}))
     return model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), options=model_pb2.SafePsrlOptions(**options), seed=declared.seed)
 
 

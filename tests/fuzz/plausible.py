@@ -200,5 +200,5 @@ def small_specs() -> list[model_pb2.AgentSpec]:
         model_pb2.AgentSpec(cmdp=known, fallback_policy=fallback),
         model_pb2.AgentSpec(cmdp=learned, max_open_episodes=3),
         model_pb2.AgentSpec(cmdp=stepwise, options=model_pb2.SafePsrlOptions(method="theorem", cap_pessimism=True)),
-        model_pb2.AgentSpec(cmdp=known, options=model_pb2.SafePsrlOptions(method="adaptive"), seed=7),
+        model_pb2.AgentSpec(cmdp=known, options=model_pb2.SafePsrlOptions(method="certified"), seed=7),
     ]

@@ -25,7 +25,7 @@ REALS: Final = (
 )
 STRINGS: Final = (
     *("", "a", "\0", "a\nb", "é" * 64, "x" * 128, "x" * 129, "../../etc/passwd", "/", "a/b", "%s%n{0}", "\U0001f600"),
-    *("\ud7ff\ue000\uffff", "streaming-buffer", "theorem", "adaptive", "<f8", "<i8", "O", "agent=x,y", "-1", "NaN", '"', "'"),
+    *("\ud7ff\ue000\uffff", "streaming-buffer", "theorem", "certified", "<f8", "<i8", "O", "agent=x,y", "-1", "NaN", '"', "'"),
 )
 BYTES: Final = (b"", b"\0", b"\xff\xfe\xfd", b"\x78\x9c", b"\xc3\x28")
 HUGE: Final = 50_000

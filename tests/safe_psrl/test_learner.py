@@ -15,7 +15,7 @@ def assert_same_plan(one: object, other: object) -> None:
         assert np.array_equal(getattr(one, field.name), getattr(other, field.name)), field.name
 
 
-@pytest.mark.parametrize("method", ["published", "adaptive"])
+@pytest.mark.parametrize("method", ["published", "certified"])
 def test_arrays_of_states_and_plans_are_read_only(method: str) -> None:
     """No one can change what was decided or learned: arrays refuse writing, fields refuse assignment."""
     learner = SafePsrl(random_case(1, (3, 2, 3), learned=True).spec, SafePsrlOptions(method))
@@ -24,7 +24,7 @@ def test_arrays_of_states_and_plans_are_read_only(method: str) -> None:
     settled = settle(learner.spec, learner.observe(state, Transition(0, 0, 0, 0, 0.5, (0.5,))))
     assert (initial.episode, state.episode) == (0, 1)
     assert not initial.transition_counts.any()
-    assert (plan.probabilities is not None) == (method == "adaptive")
+    assert (plan.certified_costs is not None) == (len(plan.shares) > 0) == (method == "certified")
     for value in (initial, state, plan, settled):
         tables = [getattr(value, field.name) for field in fields(value)]
         for table in (table for table in tables if isinstance(table, np.ndarray)):

@@ -21,8 +21,8 @@ from safe_psrl_testbed import TabularEnvironment
 from safe_psrl_testbed.kernels import KERNELS
 from tests.safe_psrl.cases import named_case, random_case, spec_of
 
-PUBLISHED, ADAPTIVE = SafePsrlOptions("published"), SafePsrlOptions("adaptive")
-METHODS = pytest.mark.parametrize("options", [PUBLISHED, ADAPTIVE], ids=["published", "adaptive"])
+PUBLISHED, CERTIFIED = SafePsrlOptions("published"), SafePsrlOptions("certified")
+METHODS = pytest.mark.parametrize("options", [PUBLISHED, CERTIFIED], ids=["published", "certified"])
 CASES = [
     *("streaming-buffer", "inventory", "factored-toy", "two-constraints"),
     *("per-step", "masked", "listed", "listed-per-step"),
@@ -51,7 +51,7 @@ def assert_equal_states(one: AgentState, other: AgentState) -> None:
 
 def episodes_of(spec: CmdpSpec, options: SafePsrlOptions) -> int:
     """Fewer where each is planned by linear programs."""
-    return 20 if options.is_adaptive and spec.num_constraints > 1 else 60
+    return 20 if options.is_certified and spec.num_constraints > 1 else 60
 
 
 @METHODS

@@ -37,13 +37,13 @@ def warm() -> dict[str, int]:
 
 def play(spec: CmdpSpec, kernel: np.ndarray) -> None:
     """Everything that the service and the experiments do with a problem."""
-    for options in (SafePsrlOptions(pessimism_coefficient=1, cap_pessimism=True), SafePsrlOptions("adaptive")):
+    for options in (SafePsrlOptions(pessimism_coefficient=1, cap_pessimism=True), SafePsrlOptions("certified")):
         learner = SafePsrl(spec, options, seed=7)
         state, plan = learner.start_episode(learner.initial_state())
         action = int(plan.policy[0, 0])
         seen = Transition(0, 0, action, int(kernel[0, action].argmax()), 0.5, (0.5,) * spec.num_constraints)
         learner.start_episode(learner.observe(state, seen))
-        if not (options.is_adaptive and spec.num_constraints > 1):  # not compiled as a whole
+        if not (options.is_certified and spec.num_constraints > 1):  # not compiled as a whole
             SimulatedRun(learner, kernel).advance(2)
     exact_optimum(spec, kernel, [spec.horizon] * spec.num_constraints)
 
@@ -61,7 +61,7 @@ def test_presets_compile_nothing_more(warm: dict[str, int], name: str) -> None:
 def test_listed_next_states_compile_nothing_more(warm: dict[str, int], variant: dict) -> None:
     """To the compiler, a problem over all next states is one whose lists have no rows."""
     spec, p = listed_case(random_case(1, (4, 3, 2), masked=True, **variant))
-    for options in (SafePsrlOptions(), SafePsrlOptions("adaptive")):
+    for options in (SafePsrlOptions(), SafePsrlOptions("certified")):
         learner = SafePsrl(spec, options)
         state, plan = learner.start_episode(learner.initial_state())
         action = int(plan.policy[0, 0])

@@ -19,13 +19,13 @@ from tests.safe_psrl_console.simulated_agents import simulation
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 FLEET = [
-    ("edge/eu-west/player-1", "streaming-buffer", "adaptive"),
+    ("edge/eu-west/player-1", "streaming-buffer", "certified"),
     ("edge/eu-west/player-2", "streaming-buffer", "published"),
     ("edge/eu-west/player-3", "streaming-buffer", "literal"),
-    ("edge/us-east/player-1", "streaming-buffer", "adaptive"),
+    ("edge/us-east/player-1", "streaming-buffer", "certified"),
     ("edge/us-east/player-2", "streaming-buffer", "published"),
     ("warehouse/north", "inventory", "published"),
-    ("warehouse/south", "inventory", "adaptive"),
+    ("warehouse/south", "inventory", "certified"),
     ("warehouse/west", "inventory", "published"),
     ("lab/factored", "factored-toy", "published"),
 ]

@@ -34,8 +34,10 @@ def test_a_policy_has_states_down_and_steps_across() -> None:
     assert grid.opacities == []
 
 
-def test_a_randomised_policy_shows_its_probabilities() -> None:
-    policy = model_pb2.Policy(horizon=1, num_states=2, actions=[1, 0], probabilities=[0.25, 0.75, 1.0, 0.0])
+def test_a_mixture_shows_the_probabilities_of_its_actions() -> None:
+    policy = model_pb2.Policy(horizon=1, num_states=2, actions=[1, 0])
+    policy.mixture.add(share=0.75, actions=[1, 0])
+    policy.mixture.add(share=0.25, actions=[0, 0])
     grid = policy_grid(policy)
     assert grid.says == ["step 0, state 0: action 1, of 0 (25%), 1 (75%)", "step 0, state 1: action 0, of 0 (100%)"]
     assert grid.opacities[0] < grid.opacities[1] == 1

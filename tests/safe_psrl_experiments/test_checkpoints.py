@@ -32,7 +32,7 @@ if __name__ == "__main__":
     from safe_psrl_cli.main import main
     main()
 """
-SEVEN = "safe-psrl,optcmdp,optpess-primaldual,cmdp-psrl,psrl,dope,safe-psrl-adaptive"
+SEVEN = "safe-psrl,optcmdp,optpess-primaldual,cmdp-psrl,psrl,dope,certified"
 
 
 def toy(algorithm: str, episodes: int = EPISODES) -> Job:
@@ -84,7 +84,7 @@ def test_a_run_that_was_stopped_twice_equals_one_that_was_not(
 
 def test_several_constraints_go_on_too(tmp_path: Path) -> None:
     """Also where learned by linear programs, episode by episode."""
-    job = Job("random:states=3,actions=2,horizon=3,constraints=2,seed=1", "safe-psrl-adaptive", 1, 24)
+    job = Job("random:states=3,actions=2,horizon=3,constraints=2,seed=1", "certified", 1, 24)
     whole, _ = run_until(job, tmp_path / "whole", 25)
     run_until(job, tmp_path / "pieces", 10)
     last, reports = run_until(job, tmp_path / "pieces", 25)

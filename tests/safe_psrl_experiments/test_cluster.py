@@ -11,7 +11,7 @@ from safe_psrl import SpecError
 from safe_psrl_experiments import runs
 from safe_psrl_experiments.experiment import Experiment, run_experiment
 
-ALGORITHMS = ["safe-psrl", "safe-psrl-adaptive", "optcmdp"]
+ALGORITHMS = ["safe-psrl", "certified", "optcmdp"]
 
 pytestmark = pytest.mark.slow
 

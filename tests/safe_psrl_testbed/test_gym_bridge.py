@@ -234,7 +234,7 @@ def test_other_spaces_need_a_quantiser_and_a_list_of_actions() -> None:
     bridge = GymBridge(
         pendulum, [cost], quantiser=quantiser, actions=torques, reward_range=(-17.0, 0.0), terminates=False, seed=1
     )
-    results = play(bridge, LocalAgent(bridge.spec, SafePsrlOptions("adaptive"), seed=1), 20)
+    results = play(bridge, LocalAgent(bridge.spec, SafePsrlOptions("certified"), seed=1), 20)
     assert {result.steps for result in results} == {5}
     assert bridge.spec.num_states == 36
 
@@ -247,15 +247,15 @@ def test_the_agent_of_a_service_and_the_one_in_process_learn_the_same() -> None:
         )
 
     here = bridge()
-    expected = play(here, LocalAgent(here.spec, SafePsrlOptions("adaptive"), seed=2), 15)
+    expected = play(here, LocalAgent(here.spec, SafePsrlOptions("certified"), seed=2), 15)
     assert len({result.steps for result in expected}) > 1  # some fell
     there = bridge()
     with EmbeddedServer() as server, Client(server.target) as client:
-        client.create_agent("lake", there.definition(seed=2, method="adaptive"))
+        client.create_agent("lake", there.definition(seed=2, method="certified"))
         assert play(there, RemoteAgent(client, "lake", "local"), 15) == expected
         learned = client.get_agent("lake", with_spec=True)
     assert learned.status.transitions == sum(result.steps for result in expected)
-    assert learned.spec.options.method == "adaptive"
+    assert learned.spec.options.method == "certified"
 
 
 @pytest.mark.parametrize("name", registered.IDS)

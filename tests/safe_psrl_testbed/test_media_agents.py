@@ -31,7 +31,7 @@ def counts_of(client: Client, name: str) -> NDArray[np.int64]:
 
 def definition_for(max_open_episodes: int) -> model_pb2.AgentSpec:
     definition = spec_from_document(spec_to_document(SPEC))
-    definition.options.method = "adaptive"
+    definition.options.method = "certified"
     definition.max_open_episodes = max_open_episodes
     return definition
 
@@ -92,6 +92,6 @@ def test_the_same_seed_is_the_same_run(server: str, agent_name: str) -> None:
 
 
 def test_an_agent_that_may_not_play_so_many_episodes_at_once_is_refused(client: Client, agent_name: str) -> None:
-    client.create_agent(agent_name, "streaming-buffer", options=options_from_document({"method": "adaptive"}))
+    client.create_agent(agent_name, "streaming-buffer", options=options_from_document({"method": "certified"}))
     with pytest.raises(InvalidArgumentError, match="allows 1 open episodes, but 4 are needed"):
         prepare_agent(client, agent_name, definition_for(max_open_episodes=4), "lte-cell")

@@ -140,7 +140,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(text: str) -> None:
 def test_a_file_to_create_an_agent_from_can_be_checked_and_simulated(tmp_path: Path) -> None:
     """Its table `agent` is no part of the problem, but its mistakes are told."""
     file = tmp_path / "mine.json"
-    assert scenario_named(write(file, toy_document(agent={"seed": 3, "options": {"method": "adaptive"}}))).spec.num_states == 2
+    assert scenario_named(write(file, toy_document(agent={"seed": 3, "options": {"method": "certified"}}))).spec.num_states == 2
     for wrong, told in (({"sede": 3}, "sede"), ({"options": {"method": "bold"}}, "method = 'bold'")):
         with pytest.raises(SpecError, match=told):
             scenario_named(write(file, toy_document(agent=wrong)))

@@ -273,4 +273,6 @@ def thinker(num_states: int, num_actions: int, horizon: int, draws: int) -> mode
         reward=everywhere,
         constraints=[Constraint("toll", everywhere, horizon / 2, 0.0)],
     )
-    return model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), options=model_pb2.SafePsrlOptions(max_kernel_draws=draws))
+    return model_pb2.AgentSpec(
+        cmdp=cmdp_to_message(spec), options=model_pb2.SafePsrlOptions(method="published", max_kernel_draws=draws)
+    )

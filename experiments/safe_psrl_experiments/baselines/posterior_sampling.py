@@ -32,7 +32,7 @@ UNCONSTRAINED = np.inf
 class PsrlRun(BaselineRun):
     def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int, _episodes: int = 0) -> None:
         super().__init__("psrl", spec, transitions, seed)
-        memory, draft = fresh_memory(spec), empty_draft(spec, randomised=False)
+        memory, draft = fresh_memory(spec), empty_draft(spec, certified=False)
         self.tables["counts"] = memory.counts
         self.play = partial(run_psrl, self.problem, self.world, memory, self.ledger, draft, seed)
 

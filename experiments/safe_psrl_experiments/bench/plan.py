@@ -110,7 +110,7 @@ def _parts(num_states: int, horizon: int, rounds: int) -> list[Result]:
 def _over_all(num_states: int, rounds: int) -> list[Result]:
     learner = SafePsrl(_problem(num_states, None))
     spec, state = learner.spec, _played(learner)
-    settled, draft = settle(spec, state), empty_draft(spec, randomised=False)
+    settled, draft = settle(spec, state), empty_draft(spec, certified=False)
     duals, counts = settled.dual_variables, settled.transition_counts
     generator = np.random.Generator(np.random.SFC64(1))
     alpha = spec.dirichlet_prior + counts

@@ -68,6 +68,8 @@ class ConstraintStatus(_message.Message):
     MEAN_COST_FIELD_NUMBER: _builtins.int
     DUAL_VARIABLE_BOUND_FIELD_NUMBER: _builtins.int
     CONSTRAINT_REGRET_BOUND_FIELD_NUMBER: _builtins.int
+    STRONG_VIOLATION_FIELD_NUMBER: _builtins.int
+    CERTIFIED_COST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     cost_budget: _builtins.float
     satisfiable_cost: _builtins.float
@@ -92,6 +94,10 @@ class ConstraintStatus(_message.Message):
     Worst cases, proven for the theorem's coefficient of pessimism; 0 before the first episode.
     """
     constraint_regret_bound: _builtins.float
+    strong_violation: _builtins.float
+    """Sum over completed episodes of reported cost - budget where it is above 0: no episode pays for another."""
+    certified_cost: _builtins.float
+    """Of the latest plan, if it is certified: the upper bound on its expected cost."""
     def __init__(
         self,
         *,
@@ -110,12 +116,16 @@ class ConstraintStatus(_message.Message):
         mean_cost: _builtins.float = ...,
         dual_variable_bound: _builtins.float = ...,
         constraint_regret_bound: _builtins.float = ...,
+        strong_violation: _builtins.float = ...,
+        certified_cost: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost", "certified_cost", b"certified_cost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraint_regret", b"constraint_regret", "constraint_regret_bound", b"constraint_regret_bound", "constraint_regret_max", b"constraint_regret_max", "cost_budget", b"cost_budget", "cost_price", b"cost_price", "dual_scale", b"dual_scale", "dual_variable", b"dual_variable", "dual_variable_bound", b"dual_variable_bound", "last_cost", b"last_cost", "mean_cost", b"mean_cost", "name", b"name", "pessimism", b"pessimism", "predicted_cost", b"predicted_cost", "satisfiable_cost", b"satisfiable_cost", "violations", b"violations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost", "certified_cost", b"certified_cost", "constraint_regret", b"constraint_regret", "constraint_regret_bound", b"constraint_regret_bound", "constraint_regret_max", b"constraint_regret_max", "cost_budget", b"cost_budget", "cost_price", b"cost_price", "dual_scale", b"dual_scale", "dual_variable", b"dual_variable", "dual_variable_bound", b"dual_variable_bound", "last_cost", b"last_cost", "mean_cost", b"mean_cost", "name", b"name", "pessimism", b"pessimism", "predicted_cost", b"predicted_cost", "satisfiable_cost", b"satisfiable_cost", "strong_violation", b"strong_violation", "violations", b"violations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__certified_cost: _TypeAlias = _typing.Literal["certified_cost"]  # noqa: Y015
+    _WhichOneofArgType__certified_cost: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__certified_cost) -> _WhichOneofReturnType__certified_cost | None: ...
 
 Global___ConstraintStatus: _TypeAlias = ConstraintStatus  # noqa: Y015
 
@@ -142,6 +152,8 @@ class AgentStatus(_message.Message):
     STATE_DIGEST_FIELD_NUMBER: _builtins.int
     PLAN_SECONDS_FIELD_NUMBER: _builtins.int
     CREATED_MICROS_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     condition: Global___AgentCondition.ValueType
     condition_reason: _builtins.str
@@ -164,6 +176,10 @@ class AgentStatus(_message.Message):
     """Digest of everything learned, as hexadecimal: equal states have equal digests. Only in replies about one agent."""
     plan_seconds: _builtins.float
     created_micros: _builtins.int
+    certificate: _model_pb2.Certificate.ValueType
+    """What the certified costs of the latest plan rest on."""
+    method: _builtins.str
+    """The method of its options."""
     @_builtins.property
     def open_episodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Their numbers."""
@@ -190,10 +206,12 @@ class AgentStatus(_message.Message):
         state_digest: _builtins.str = ...,
         plan_seconds: _builtins.float = ...,
         created_micros: _builtins.int = ...,
+        certificate: _model_pb2.Certificate.ValueType = ...,
+        method: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "completed_episodes", b"completed_episodes", "condition", b"condition", "condition_reason", b"condition_reason", "constraints", b"constraints", "created_micros", b"created_micros", "cumulative_reward", b"cumulative_reward", "episode", b"episode", "last_reward", b"last_reward", "open_episodes", b"open_episodes", "overridden_actions", b"overridden_actions", "plan_seconds", b"plan_seconds", "predicted_reward", b"predicted_reward", "state_digest", b"state_digest", "transitions", b"transitions", "version", b"version", "visited_ratio", b"visited_ratio"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "certificate", b"certificate", "completed_episodes", b"completed_episodes", "condition", b"condition", "condition_reason", b"condition_reason", "constraints", b"constraints", "created_micros", b"created_micros", "cumulative_reward", b"cumulative_reward", "episode", b"episode", "last_reward", b"last_reward", "method", b"method", "open_episodes", b"open_episodes", "overridden_actions", b"overridden_actions", "plan_seconds", b"plan_seconds", "predicted_reward", b"predicted_reward", "state_digest", b"state_digest", "transitions", b"transitions", "version", b"version", "visited_ratio", b"visited_ratio"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -246,19 +264,25 @@ class CreateAgentResponse(_message.Message):
 
     STATUS_FIELD_NUMBER: _builtins.int
     EXISTED_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     existed: _builtins.bool
     """It existed already, with the same definition."""
     @_builtins.property
     def status(self) -> Global___AgentStatus: ...
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What its user should know: that the method will act only after many episodes, or that no policy is known to keep a budget."""
+
     def __init__(
         self,
         *,
         status: Global___AgentStatus | None = ...,
         existed: _builtins.bool = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed", "status", b"status", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

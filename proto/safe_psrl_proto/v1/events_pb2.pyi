@@ -152,6 +152,8 @@ class EpisodeStarted(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     POLICY_DIGEST_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    CERTIFIED_COSTS_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
     episode: _builtins.int
     """From 1, one more than the last."""
     request_id: _builtins.str
@@ -174,6 +176,8 @@ class EpisodeStarted(_message.Message):
     """
     incarnation: _builtins.int
     """Time of the agent's creation: it tells the agent from others of the same name."""
+    certificate: _model_pb2.Certificate.ValueType
+    """What they rest on."""
     @_builtins.property
     def policy(self) -> _model_pb2.Policy:
         """What will be played. Of a large one, where it is stored, the sizes alone."""
@@ -198,6 +202,10 @@ class EpisodeStarted(_message.Message):
     def predicted_costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Per constraint: expected cost of the policy under the sampled kernel."""
 
+    @_builtins.property
+    def certified_costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per constraint: the upper bound on the expected cost of a certified plan. Empty for other methods."""
+
     def __init__(
         self,
         *,
@@ -217,10 +225,12 @@ class EpisodeStarted(_message.Message):
         state: _builtins.int | None = ...,
         policy_digest: _builtins.bytes = ...,
         incarnation: _builtins.int = ...,
+        certified_costs: _abc.Iterable[_builtins.float] | None = ...,
+        certificate: _model_pb2.Certificate.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "policy", b"policy", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "dual_scale", b"dual_scale", "dual_variables", b"dual_variables", "episode", b"episode", "incarnation", b"incarnation", "kernel_draws", b"kernel_draws", "kernel_satisfiable", b"kernel_satisfiable", "next_dual_variables", b"next_dual_variables", "pessimism", b"pessimism", "plan_seconds", b"plan_seconds", "planned_by", b"planned_by", "policy", b"policy", "policy_digest", b"policy_digest", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward", "request_id", b"request_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "certificate", b"certificate", "certified_costs", b"certified_costs", "dual_scale", b"dual_scale", "dual_variables", b"dual_variables", "episode", b"episode", "incarnation", b"incarnation", "kernel_draws", b"kernel_draws", "kernel_satisfiable", b"kernel_satisfiable", "next_dual_variables", b"next_dual_variables", "pessimism", b"pessimism", "plan_seconds", b"plan_seconds", "planned_by", b"planned_by", "policy", b"policy", "policy_digest", b"policy_digest", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward", "request_id", b"request_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
     _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
@@ -482,6 +492,7 @@ class Totals(_message.Message):
     VIOLATIONS_FIELD_NUMBER: _builtins.int
     LAST_REWARD_FIELD_NUMBER: _builtins.int
     LAST_COSTS_FIELD_NUMBER: _builtins.int
+    STRONG_VIOLATION_FIELD_NUMBER: _builtins.int
     completed_episodes: _builtins.int
     transitions: _builtins.int
     overridden_actions: _builtins.int
@@ -505,6 +516,10 @@ class Totals(_message.Message):
     def last_costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Per constraint."""
 
+    @_builtins.property
+    def strong_violation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per constraint: sum over completed episodes of cost - budget where it is above 0."""
+
     def __init__(
         self,
         *,
@@ -517,10 +532,11 @@ class Totals(_message.Message):
         violations: _abc.Iterable[_builtins.int] | None = ...,
         last_reward: _builtins.float = ...,
         last_costs: _abc.Iterable[_builtins.float] | None = ...,
+        strong_violation: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed_episodes", b"completed_episodes", "constraint_regret", b"constraint_regret", "constraint_regret_max", b"constraint_regret_max", "last_costs", b"last_costs", "last_reward", b"last_reward", "overridden_actions", b"overridden_actions", "reward", b"reward", "transitions", b"transitions", "violations", b"violations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed_episodes", b"completed_episodes", "constraint_regret", b"constraint_regret", "constraint_regret_max", b"constraint_regret_max", "last_costs", b"last_costs", "last_reward", b"last_reward", "overridden_actions", b"overridden_actions", "reward", b"reward", "strong_violation", b"strong_violation", "transitions", b"transitions", "violations", b"violations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

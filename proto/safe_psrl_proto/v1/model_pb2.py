@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1esafe_psrl_proto/v1/model.proto\x12\x0csafe_psrl.v1\"&\n\x05Table\x12\r\n\x05shape\x18\x01 \x03(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x01\"-\n\x0cIntegerTable\x12\r\n\x05shape\x18\x01 \x03(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x11\"}\n\nConstraint\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x04\x63ost\x18\x02 \x01(\x0b\x32\x13.safe_psrl.v1.Table\x12\x13\n\x0b\x63ost_budget\x18\x03 \x01(\x01\x12\x18\n\x10satisfiable_cost\x18\x04 \x01(\x01\x12\x0f\n\x07learned\x18\x05 \x01(\x08\"\xd4\x03\n\x08\x43mdpSpec\x12\x12\n\nnum_states\x18\x01 \x01(\x03\x12\x13\n\x0bnum_actions\x18\x02 \x01(\x03\x12\x0f\n\x07horizon\x18\x03 \x01(\x03\x12\x17\n\rinitial_state\x18\x04 \x01(\x03H\x00\x12\x33\n\x14initial_distribution\x18\x05 \x01(\x0b\x32\x13.safe_psrl.v1.TableH\x00\x12#\n\x06reward\x18\x06 \x01(\x0b\x32\x13.safe_psrl.v1.Table\x12\x16\n\x0ereward_learned\x18\x07 \x01(\x08\x12-\n\x0b\x63onstraints\x18\x08 \x03(\x0b\x32\x18.safe_psrl.v1.Constraint\x12.\n\x11\x61vailable_actions\x18\t \x01(\x0b\x32\x13.safe_psrl.v1.Table\x12$\n\x07support\x18\n \x01(\x0b\x32\x13.safe_psrl.v1.Table\x12,\n\x0f\x64irichlet_prior\x18\x0b \x01(\x0b\x32\x13.safe_psrl.v1.Table\x12\x16\n\x0enon_stationary\x18\x0c \x01(\x08\x12/\n\x0bnext_states\x18\r \x01(\x0b\x32\x1a.safe_psrl.v1.IntegerTableB\x07\n\x05start\"\xf9\x01\n\x0fSafePsrlOptions\x12\x13\n\x06method\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\"\n\x15pessimism_coefficient\x18\x01 \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rcap_pessimism\x18\x02 \x01(\x08H\x02\x88\x01\x01\x12\x1d\n\x10max_kernel_draws\x18\x03 \x01(\x03H\x03\x88\x01\x01\x12\x17\n\nconfidence\x18\x05 \x01(\x01H\x04\x88\x01\x01\x42\t\n\x07_methodB\x18\n\x16_pessimism_coefficientB\x10\n\x0e_cap_pessimismB\x13\n\x11_max_kernel_drawsB\r\n\x0b_confidence\"U\n\x06Policy\x12\x0f\n\x07horizon\x18\x01 \x01(\x03\x12\x12\n\nnum_states\x18\x02 \x01(\x03\x12\x0f\n\x07\x61\x63tions\x18\x03 \x03(\x05\x12\x15\n\rprobabilities\x18\x04 \x03(\x01\"\x85\x03\n\tAgentSpec\x12$\n\x04\x63mdp\x18\x01 \x01(\x0b\x32\x16.safe_psrl.v1.CmdpSpec\x12.\n\x07options\x18\x02 \x01(\x0b\x32\x1d.safe_psrl.v1.SafePsrlOptions\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12-\n\x0f\x66\x61llback_policy\x18\x04 \x01(\x0b\x32\x14.safe_psrl.v1.Policy\x12\x19\n\x11max_open_episodes\x18\x05 \x01(\x05\x12\x1f\n\x17\x65pisode_timeout_seconds\x18\x06 \x01(\x01\x12\x1f\n\x12\x61lways_satisfiable\x18\x07 \x01(\x08H\x00\x88\x01\x01\x12=\n\x0b\x65nvironment\x18\x08 \x03(\x0b\x32(.safe_psrl.v1.AgentSpec.EnvironmentEntry\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x15\n\x13_always_satisfiableb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1esafe_psrl_proto/v1/model.proto\x12\x0csafe_psrl.v1\"&\n\x05Table\x12\r\n\x05shape\x18\x01 \x03(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x01\"-\n\x0cIntegerTable\x12\r\n\x05shape\x18\x01 \x03(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x11\"\xa9\x01\n\nConstraint\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x04\x63ost\x18\x02 \x01(\x0b\x32\x13.safe_psrl.v1.Table\x12\x13\n\x0b\x63ost_budget\x18\x03 \x01(\x01\x12\x18\n\x10satisfiable_cost\x18\x04 \x01(\x01\x12\x0f\n\x07learned\x18\x05 \x01(\x08\x12*\n\runknown_costs\x18\x06 \x01(\x0b\x32\x13.safe_psrl.v1.Table\"\x82\x04\n\x08\x43mdpSpec\x12\x12\n\nnum_states\x18\x01 \x01(\x03\x12\x13\n\x0bnum_actions\x18\x02 \x01(\x03\x12\x0f\n\x07horizon\x18\x03 \x01(\x03\x12\x17\n\rinitial_state\x18\x04 \x01(\x03H\x00\x12\x33\n\x14initial_distribution\x18\x05 \x01(\x0b\x32\x13.safe_psrl.v1.TableH\x00\x12#\n\x06reward\x18\x06 \x01(\x0b\x32\x13.safe_psrl.v1.Table\x12\x16\n\x0ereward_learned\x18\x07 \x01(\x08\x12-\n\x0b\x63onstraints\x18\x08 \x03(\x0b\x32\x18.safe_psrl.v1.Constraint\x12.\n\x11\x61vailable_actions\x18\t \x01(\x0b\x32\x13.safe_psrl.v1.Table\x12$\n\x07support\x18\n \x01(\x0b\x32\x13.safe_psrl.v1.Table\x12,\n\x0f\x64irichlet_prior\x18\x0b \x01(\x0b\x32\x13.safe_psrl.v1.Table\x12\x16\n\x0enon_stationary\x18\x0c \x01(\x08\x12/\n\x0bnext_states\x18\r \x01(\x0b\x32\x1a.safe_psrl.v1.IntegerTable\x12,\n\x0funknown_rewards\x18\x0e \x01(\x0b\x32\x13.safe_psrl.v1.TableB\x07\n\x05start\"\xf9\x01\n\x0fSafePsrlOptions\x12\x13\n\x06method\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\"\n\x15pessimism_coefficient\x18\x01 \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rcap_pessimism\x18\x02 \x01(\x08H\x02\x88\x01\x01\x12\x1d\n\x10max_kernel_draws\x18\x03 \x01(\x03H\x03\x88\x01\x01\x12\x17\n\nconfidence\x18\x05 \x01(\x01H\x04\x88\x01\x01\x42\t\n\x07_methodB\x18\n\x16_pessimism_coefficientB\x10\n\x0e_cap_pessimismB\x13\n\x11_max_kernel_drawsB\r\n\x0b_confidence\"j\n\x06Policy\x12\x0f\n\x07horizon\x18\x01 \x01(\x03\x12\x12\n\nnum_states\x18\x02 \x01(\x03\x12\x0f\n\x07\x61\x63tions\x18\x03 \x03(\x05\x12*\n\x07mixture\x18\x04 \x03(\x0b\x32\x19.safe_psrl.v1.PolicyShare\"-\n\x0bPolicyShare\x12\r\n\x05share\x18\x01 \x01(\x01\x12\x0f\n\x07\x61\x63tions\x18\x02 \x03(\x05\"\x85\x03\n\tAgentSpec\x12$\n\x04\x63mdp\x18\x01 \x01(\x0b\x32\x16.safe_psrl.v1.CmdpSpec\x12.\n\x07options\x18\x02 \x01(\x0b\x32\x1d.safe_psrl.v1.SafePsrlOptions\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12-\n\x0f\x66\x61llback_policy\x18\x04 \x01(\x0b\x32\x14.safe_psrl.v1.Policy\x12\x19\n\x11max_open_episodes\x18\x05 \x01(\x05\x12\x1f\n\x17\x65pisode_timeout_seconds\x18\x06 \x01(\x01\x12\x1f\n\x12\x61lways_satisfiable\x18\x07 \x01(\x08H\x00\x88\x01\x01\x12=\n\x0b\x65nvironment\x18\x08 \x03(\x0b\x32(.safe_psrl.v1.AgentSpec.EnvironmentEntry\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x15\n\x13_always_satisfiable*u\n\x0b\x43\x65rtificate\x12\x1b\n\x17\x43\x45RTIFICATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43\x45RTIFICATE_CONFIDENCE\x10\x01\x12\x17\n\x13\x43\x45RTIFICATE_CERTAIN\x10\x02\x12\x14\n\x10\x43\x45RTIFICATE_NONE\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,20 +33,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_AGENTSPEC_ENVIRONMENTENTRY']._loaded_options = None
   _globals['_AGENTSPEC_ENVIRONMENTENTRY']._serialized_options = b'8\001'
+  _globals['_CERTIFICATE']._serialized_start=1623
+  _globals['_CERTIFICATE']._serialized_end=1740
   _globals['_TABLE']._serialized_start=48
   _globals['_TABLE']._serialized_end=86
   _globals['_INTEGERTABLE']._serialized_start=88
   _globals['_INTEGERTABLE']._serialized_end=133
-  _globals['_CONSTRAINT']._serialized_start=135
-  _globals['_CONSTRAINT']._serialized_end=260
-  _globals['_CMDPSPEC']._serialized_start=263
-  _globals['_CMDPSPEC']._serialized_end=731
-  _globals['_SAFEPSRLOPTIONS']._serialized_start=734
-  _globals['_SAFEPSRLOPTIONS']._serialized_end=983
-  _globals['_POLICY']._serialized_start=985
-  _globals['_POLICY']._serialized_end=1070
-  _globals['_AGENTSPEC']._serialized_start=1073
-  _globals['_AGENTSPEC']._serialized_end=1462
-  _globals['_AGENTSPEC_ENVIRONMENTENTRY']._serialized_start=1389
-  _globals['_AGENTSPEC_ENVIRONMENTENTRY']._serialized_end=1439
+  _globals['_CONSTRAINT']._serialized_start=136
+  _globals['_CONSTRAINT']._serialized_end=305
+  _globals['_CMDPSPEC']._serialized_start=308
+  _globals['_CMDPSPEC']._serialized_end=822
+  _globals['_SAFEPSRLOPTIONS']._serialized_start=825
+  _globals['_SAFEPSRLOPTIONS']._serialized_end=1074
+  _globals['_POLICY']._serialized_start=1076
+  _globals['_POLICY']._serialized_end=1182
+  _globals['_POLICYSHARE']._serialized_start=1184
+  _globals['_POLICYSHARE']._serialized_end=1229
+  _globals['_AGENTSPEC']._serialized_start=1232
+  _globals['_AGENTSPEC']._serialized_end=1621
+  _globals['_AGENTSPEC_ENVIRONMENTENTRY']._serialized_start=1548
+  _globals['_AGENTSPEC_ENVIRONMENTENTRY']._serialized_end=1598
 # @@protoc_insertion_point(module_scope)

@@ -15,6 +15,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -25,6 +26,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Certificate:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CertificateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Certificate.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CERTIFICATE_UNSPECIFIED: _Certificate.ValueType  # 0
+    """The method has no certificates."""
+    CERTIFICATE_CONFIDENCE: _Certificate.ValueType  # 1
+    """The posterior, with the confidence of the options."""
+    CERTIFICATE_CERTAIN: _Certificate.ValueType  # 2
+    """The worst case: whatever possible next states come."""
+    CERTIFICATE_NONE: _Certificate.ValueType  # 3
+    """No policy is known to keep the budgets: the policy with the lowest bound is played, and its bound is above a budget."""
+
+class Certificate(_Certificate, metaclass=_CertificateEnumTypeWrapper):
+    """What the certified costs of a plan rest on."""
+
+CERTIFICATE_UNSPECIFIED: Certificate.ValueType  # 0
+"""The method has no certificates."""
+CERTIFICATE_CONFIDENCE: Certificate.ValueType  # 1
+"""The posterior, with the confidence of the options."""
+CERTIFICATE_CERTAIN: Certificate.ValueType  # 2
+"""The worst case: whatever possible next states come."""
+CERTIFICATE_NONE: Certificate.ValueType  # 3
+"""No policy is known to keep the budgets: the policy with the lowest bound is played, and its bound is above a budget."""
+Global___Certificate: _TypeAlias = Certificate  # noqa: Y015
 
 @_typing.final
 class Table(_message.Message):
@@ -97,6 +126,7 @@ class Constraint(_message.Message):
     COST_BUDGET_FIELD_NUMBER: _builtins.int
     SATISFIABLE_COST_FIELD_NUMBER: _builtins.int
     LEARNED_FIELD_NUMBER: _builtins.int
+    UNKNOWN_COSTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Not empty; unique within its problem. Appears as the label `constraint` of metrics."""
     cost_budget: _builtins.float
@@ -104,10 +134,16 @@ class Constraint(_message.Message):
     satisfiable_cost: _builtins.float
     """c0: some policy is known to cost no more than this, whatever the kernel. From 0 to below the budget."""
     learned: _builtins.bool
-    """The cost is not known: `cost` is the guess until a pair is first visited, then the mean of what was reported."""
+    """The cost is not known: `cost` is the guess until a pair is first visited, then the mean of what was reported. The method
+    "certified" uses no guess: it counts what was never observed as 1.
+    """
     @_builtins.property
     def cost(self) -> Global___Table:
         """Cost of playing an action in a state, from 0 to 1: shape [num_states, num_actions], or with [horizon] in front."""
+
+    @_builtins.property
+    def unknown_costs(self) -> Global___Table:
+        """1 where single entries of `cost` are not known, else 0: the shape of `cost`. Their guess is 0. None is unknown if absent."""
 
     def __init__(
         self,
@@ -117,10 +153,11 @@ class Constraint(_message.Message):
         cost_budget: _builtins.float = ...,
         satisfiable_cost: _builtins.float = ...,
         learned: _builtins.bool = ...,
+        unknown_costs: Global___Table | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "unknown_costs", b"unknown_costs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "cost_budget", b"cost_budget", "learned", b"learned", "name", b"name", "satisfiable_cost", b"satisfiable_cost"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "cost_budget", b"cost_budget", "learned", b"learned", "name", b"name", "satisfiable_cost", b"satisfiable_cost", "unknown_costs", b"unknown_costs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -145,6 +182,7 @@ class CmdpSpec(_message.Message):
     DIRICHLET_PRIOR_FIELD_NUMBER: _builtins.int
     NON_STATIONARY_FIELD_NUMBER: _builtins.int
     NEXT_STATES_FIELD_NUMBER: _builtins.int
+    UNKNOWN_REWARDS_FIELD_NUMBER: _builtins.int
     num_states: _builtins.int
     """At least 1."""
     num_actions: _builtins.int
@@ -192,6 +230,10 @@ class CmdpSpec(_message.Message):
         `width` has -1. Transition counts then have the shape of this table: an entry is of the next state at its place.
         """
 
+    @_builtins.property
+    def unknown_rewards(self) -> Global___Table:
+        """1 where single entries of `reward` are not known, else 0; see Constraint.unknown_costs."""
+
     def __init__(
         self,
         *,
@@ -208,10 +250,11 @@ class CmdpSpec(_message.Message):
         dirichlet_prior: Global___Table | None = ...,
         non_stationary: _builtins.bool = ...,
         next_states: Global___IntegerTable | None = ...,
+        unknown_rewards: Global___Table | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["available_actions", b"available_actions", "dirichlet_prior", b"dirichlet_prior", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "next_states", b"next_states", "reward", b"reward", "start", b"start", "support", b"support"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["available_actions", b"available_actions", "dirichlet_prior", b"dirichlet_prior", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "next_states", b"next_states", "reward", b"reward", "start", b"start", "support", b"support", "unknown_rewards", b"unknown_rewards"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available_actions", b"available_actions", "constraints", b"constraints", "dirichlet_prior", b"dirichlet_prior", "horizon", b"horizon", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "next_states", b"next_states", "non_stationary", b"non_stationary", "num_actions", b"num_actions", "num_states", b"num_states", "reward", b"reward", "reward_learned", b"reward_learned", "start", b"start", "support", b"support"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available_actions", b"available_actions", "constraints", b"constraints", "dirichlet_prior", b"dirichlet_prior", "horizon", b"horizon", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "next_states", b"next_states", "non_stationary", b"non_stationary", "num_actions", b"num_actions", "num_states", b"num_states", "reward", b"reward", "reward_learned", b"reward_learned", "start", b"start", "support", b"support", "unknown_rewards", b"unknown_rewards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["initial_state", "initial_distribution"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
@@ -231,17 +274,17 @@ class SafePsrlOptions(_message.Message):
     MAX_KERNEL_DRAWS_FIELD_NUMBER: _builtins.int
     CONFIDENCE_FIELD_NUMBER: _builtins.int
     method: _builtins.str
-    """"theorem", "published" or "literal": the paper's algorithm with the coefficient of that name. "adaptive": pessimism from
-    the posterior's own uncertainty; measured to lose far less reward, but not covered by the theorem. Default "published".
+    """"certified": every episode keeps its budgets with the probability `confidence`; not in the paper. "theorem", "published"
+    or "literal": the paper's algorithm with the coefficient of that name. Default "certified".
     """
     pessimism_coefficient: _builtins.float
     """K_eps of the paper's algorithm, at least 0, in place of the method's. 0.05 is the published setting; 5 is the theorem's."""
     cap_pessimism: _builtins.bool
     """Keep the pessimism at or below (tau - c0) / 2. Default false."""
     max_kernel_draws: _builtins.int
-    """Draws of a kernel an episode, while the drawn one contradicts the satisfiable costs. From 1 to 1,000,000, default 100."""
+    """Of the paper's algorithm: draws of a kernel an episode, while the drawn one contradicts the satisfiable costs. From 1 to 1,000,000, default 100."""
     confidence: _builtins.float
-    """Of the adaptive method: standard deviations of the plan's cost that the budget is tightened by. Default 2.5."""
+    """Of the method "certified": a probability above 0.5 and below 1. Default 0.98."""
     def __init__(
         self,
         *,
@@ -287,22 +330,20 @@ class Policy(_message.Message):
     HORIZON_FIELD_NUMBER: _builtins.int
     NUM_STATES_FIELD_NUMBER: _builtins.int
     ACTIONS_FIELD_NUMBER: _builtins.int
-    PROBABILITIES_FIELD_NUMBER: _builtins.int
+    MIXTURE_FIELD_NUMBER: _builtins.int
     horizon: _builtins.int
     """Steps."""
     num_states: _builtins.int
     """States."""
     @_builtins.property
     def actions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """horizon * num_states actions, row-major: the action at (step, state) is at step * num_states + state. Of a randomised
-        policy, the actions drawn for this episode, so that repeated calls return the same.
+        """horizon * num_states actions, row-major: the action at (step, state) is at step * num_states + state. Of a mixture of
+        policies, the one drawn for this episode, so that repeated calls return the same.
         """
 
     @_builtins.property
-    def probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Of a randomised policy, the probabilities that they were drawn with: horizon * num_states * num_actions, row-major.
-        Empty for a deterministic one.
-        """
+    def mixture(self) -> _containers.RepeatedCompositeFieldContainer[Global___PolicyShare]:
+        """Of a mixture, the policies that this one was drawn from. Empty for a single policy."""
 
     def __init__(
         self,
@@ -310,15 +351,43 @@ class Policy(_message.Message):
         horizon: _builtins.int = ...,
         num_states: _builtins.int = ...,
         actions: _abc.Iterable[_builtins.int] | None = ...,
-        probabilities: _abc.Iterable[_builtins.float] | None = ...,
+        mixture: _abc.Iterable[Global___PolicyShare] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "horizon", b"horizon", "num_states", b"num_states", "probabilities", b"probabilities"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "horizon", b"horizon", "mixture", b"mixture", "num_states", b"num_states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Policy: _TypeAlias = Policy  # noqa: Y015
+
+@_typing.final
+class PolicyShare(_message.Message):
+    """A policy of a mixture, with the probability that it is drawn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARE_FIELD_NUMBER: _builtins.int
+    ACTIONS_FIELD_NUMBER: _builtins.int
+    share: _builtins.float
+    """Above 0; the shares of a mixture sum to 1."""
+    @_builtins.property
+    def actions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As in Policy."""
+
+    def __init__(
+        self,
+        *,
+        share: _builtins.float = ...,
+        actions: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PolicyShare: _TypeAlias = PolicyShare  # noqa: Y015
 
 @_typing.final
 class AgentSpec(_message.Message):

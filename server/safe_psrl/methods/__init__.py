@@ -1,1 +1,1 @@
-"""How an episode is planned: the paper's schedule and dual update, and adaptive pessimism."""
+"""How an episode is planned: the paper's schedule and dual update, and certified plans."""

@@ -11,10 +11,11 @@ from typing import Final
 import numpy as np
 
 from safe_psrl.methods.schedule import dual_scale_at, pessimism_at
-from safe_psrl.problem.options import PESSIMISM_PRESETS
+from safe_psrl.problem.options import PESSIMISM_PRESETS, SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec
 
 EXACT_TERMS: Final = 1_000
+MOST_EPISODES: Final = 2**60
 THEOREM: Final = PESSIMISM_PRESETS["theorem"]
 
 
@@ -26,6 +27,29 @@ def feasibility_episode(spec: CmdpSpec, constraint: int = 0) -> float:
     """
     slack = _slack(spec, constraint)
     return 80.0 * spec.horizon**3 * spec.num_states**2 * spec.num_actions / (slack * slack)
+
+
+def episodes_above_budget(spec: CmdpSpec, options: SafePsrlOptions, constraint: int = 0) -> int:
+    """How many episodes the paper's pessimism is not below the budget: until then an agent plays for the least cost.
+
+    0 for the method `certified`; `MOST_EPISODES` stands for any number from there on.
+    """
+    tau = float(spec.cost_budgets[constraint])
+    highest = _slack(spec, constraint) / 2 if options.cap_pessimism else math.inf
+    size = spec.num_states, spec.num_actions, spec.horizon
+    if options.is_certified:
+        return 0
+
+    def is_below(k: int) -> bool:
+        return bool(min(pessimism_at(k, *size, options.pessimism_coefficient), highest) < tau)
+
+    above, below = 0, 1
+    while not is_below(below) and below < MOST_EPISODES:
+        above, below = below, 2 * below
+    while below - above > 1:
+        middle = (above + below) // 2
+        above, below = (above, middle) if is_below(middle) else (middle, below)
+    return above
 
 
 def psrl_term(spec: CmdpSpec, episodes: int) -> float:

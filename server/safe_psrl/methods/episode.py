@@ -3,11 +3,13 @@
 It needs the counts and nothing of the data to come, so the learner and simulated runs share it, to the bit.
 """
 
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from safe_psrl.arrays import Counts, Floats, Mask, NextStates, Policy
+from safe_psrl.arrays import Counts, Floats, Mask, NextStates, Policies, Policy
 from safe_psrl.compiled import compiled
 from safe_psrl.methods.schedule import dual_scale_at, dual_update, pessimism_at
 from safe_psrl.planning.backward_induction import least_certain_cost, plan_policy
@@ -31,7 +33,7 @@ class Problem(NamedTuple):
     next_states: NextStates  # [0|1|H, S, A, W]
     k_epsilon: float
     cap_pessimism: bool
-    confidence: float
+    z: float  # the quantile of the normal distribution at the confidence
     max_draws: int
 
 
@@ -39,10 +41,13 @@ class Draft(NamedTuple):
     """Where `begin_episode` writes what it decides."""
 
     p: Floats  # [L, S, A, W], p_k
-    policy: Policy  # [H, S], pi_k; for a randomised plan, the actions that this episode plays
-    probabilities: Floats  # [H, S, A] of a randomised plan; else no rows
-    values: Floats  # [1+M, S], of pi_k under p_k
-    predicted_costs: Floats  # [M], of pi_k under p_k
+    policy: Policy  # [H, S], pi_k; of a mixture, the part that this episode plays
+    mixture: Policies  # [N, H, S], the policies that a certified plan draws from; else no rows
+    shares: Floats  # [N], their probabilities
+    values: Floats  # [1+M, S], of pi_k, or of the mixture, under p_k
+    predicted_costs: Floats  # [M], the same
+    certificate: Floats  # [M], upper bounds on the expected costs of a certified plan
+    basis: NDArray[np.int8]  # [1], what they rest on (`certified`)
     pessimism: Floats  # [M], epsilon_k
     dual_scale: Floats  # [M], eta_k
     dual_next: Floats  # [M], lambda_{k+1}
@@ -61,7 +66,7 @@ def problem_of(spec: CmdpSpec, options: SafePsrlOptions, always_satisfiable: boo
         next_states=spec.next_states,
         k_epsilon=options.pessimism_coefficient,
         cap_pessimism=options.cap_pessimism,
-        confidence=options.confidence,
+        z=NormalDist().inv_cdf(options.confidence),
         max_draws=1 if always_satisfiable else options.max_kernel_draws,
     )
 
@@ -80,13 +85,24 @@ def assumption_is_certain(spec: CmdpSpec) -> bool:
     )
 
 
-def empty_draft(spec: CmdpSpec, *, randomised: bool, stop: Mask | None = None) -> Draft:
-    policy = np.empty((spec.horizon, spec.num_states), np.int32)
-    probabilities = np.empty((spec.horizon if randomised else 0, *spec.available_actions.shape))
-    values = np.empty((1 + spec.num_constraints, spec.num_states))
-    costs, pessimism, scale, dual = (np.zeros(spec.num_constraints) for _ in range(4))
-    flag = np.zeros(1, np.bool_) if stop is None else stop
-    return Draft(np.empty(spec.dirichlet_prior.shape), policy, probabilities, values, costs, pessimism, scale, dual, flag)
+def empty_draft(spec: CmdpSpec, *, certified: bool, stop: Mask | None = None) -> Draft:
+    """A certified plan mixes as many policies as there are constraints, and one."""
+    shape, parts = (spec.horizon, spec.num_states), 1 + spec.num_constraints if certified else 0
+    costs, certificate, pessimism, scale, dual = (np.zeros(spec.num_constraints) for _ in range(5))
+    return Draft(
+        p=np.empty(spec.dirichlet_prior.shape),
+        policy=np.empty(shape, np.int32),
+        mixture=np.empty((parts, *shape), np.int32),
+        shares=np.zeros(parts),
+        values=np.empty((1 + spec.num_constraints, spec.num_states)),
+        predicted_costs=costs,
+        certificate=certificate,
+        basis=np.zeros(1, np.int8),
+        pessimism=pessimism,
+        dual_scale=scale,
+        dual_next=dual,
+        stop=np.zeros(1, np.bool_) if stop is None else stop,
+    )
 
 
 @compiled

@@ -97,6 +97,23 @@ def occupancy(p: Floats, next_states: NextStates, probabilities: Floats, initial
 
 
 @compiled
+def state_occupancy(p: Floats, next_states: NextStates, policy: Policy, initial: Floats) -> Floats:
+    """[H, S]: the probability of being in s at each step, under a deterministic policy."""
+    horizon, num_states = policy.shape
+    reached = np.zeros((horizon, num_states))
+    reached[0] = initial
+    for h in range(horizon - 1):
+        step, step_states = h if p.shape[0] > 1 else 0, h if next_states.shape[0] > 1 else 0
+        for s in range(num_states):
+            if reached[h, s] > 0.0:
+                a = policy[h, s]
+                for j in range(p.shape[3]):
+                    t = j if next_states.shape[0] == 0 else next_states[step_states, s, a, j]
+                    reached[h + 1, t] += reached[h, s] * p[step, s, a, j]
+    return reached
+
+
+@compiled
 def as_probabilities(policy: Policy, num_actions: int) -> Floats:
     """[H, S, A]: a deterministic policy as a randomised one."""
     horizon, num_states = policy.shape

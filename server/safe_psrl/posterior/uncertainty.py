@@ -1,115 +1,185 @@
-"""How uncertain the posterior is about the cost of a policy: the standard deviation of V_1^pi(c, p), by the delta method.
+"""How much a policy may cost, for all that was observed: an upper bound on V_1^pi(c, p) from the Dirichlet posterior.
 
-Rows are independent Dirichlet with means m and total weights w. A change of the row (s,a) moves the value by
-G(s,a,.) = sum_h occ_h(s,a) Vc_{h+1}(.) times the change, and the row's covariance is that of m over w + 1. Hence
+    U(pi) = V_1^pi(c, m) + z sigma(pi)
+
+V is the expected cost under the posterior's mean m. sigma is its standard deviation, by the delta method: rows are independent,
+with total weights w; a change of the row (s,a) changes the cost by G(s,a,.) = sum_h occ_h(s,a) Vc_{h+1}(.) times the change;
+and the row's covariance is that of m over w + 1. Hence, with the occupancy and the cost-to-go of the policy,
 
     sigma^2 = sum_{s,a} Var_{s' ~ m(.|s,a)}[G(s,a,s')] / (w(s,a) + 1)
 
-with the occupancy and the cost-to-go of the policy under m: one pass forward, one backward.
-
-After a few observations a row has a small variance only because its rare next states were not seen yet. So m includes some
-more observations, spread evenly over the support (as Agresti and Coull do for a proportion); w does not.
+After few visits a row's variance leaves out what has not been seen yet. So a row with n visits counts as m with the share
+1 - d(n) only, and as its worst possible next state with the share d(n) = (1 + n/8)^-2, its doubt: without visits U is not below
+the cost in the worst case. Doubt falls faster than sigma, and is not used where nothing safe could be played in the meantime.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from safe_psrl.arrays import Counts, Floats, NextStates
-from safe_psrl.compiled import compiled, compiled_sum
-from safe_psrl.planning.evaluation import look_ahead, occupancy
+from safe_psrl.arrays import Counts, Floats, Mask, NextStates, Policy
+from safe_psrl.compiled import compiled, compiled_sum, inlined
+from safe_psrl.planning.evaluation import dot, look_ahead, state_occupancy
 
-LARGEST_VARIANCE = 0.25  # of a signal in [0, 1]
+TRUSTED_VISITS = 8.0  # a row with that many has a quarter of its doubt left; measured: docs/certified.md
+
+
+class Belief(NamedTuple):
+    """The posterior as the bound sees it."""
+
+    mean: Floats  # [L, S, A, W]
+    weight: Floats  # [L, S, A], total of the Dirichlet parameters
+    doubt: Floats  # [L, S, A], d(n)
+    next_states: NextStates  # [0|1|H, S, A, W]
+
+
+class Course(NamedTuple):
+    """A policy under a belief: where it goes, and what it costs from there on."""
+
+    policy: Policy  # [H, S]
+    reached: Floats  # [H, S]
+    costs_to_go: Floats  # [H+1, S]
 
 
 @compiled
-def smoothed_mean(prior: Floats, counts: Counts, smoothing: float) -> tuple[Floats, Floats]:
-    """The mean rows [L, S, A, W], each with `smoothing` more observations, and their weights without [L, S, A]."""
+def belief_of(prior: Floats, next_states: NextStates, counts: Counts) -> Belief:
+    """The posterior after `counts`, with doubt."""
+    mean, weight, doubt = np.zeros(prior.shape), np.zeros(prior.shape[:3]), np.zeros(prior.shape[:3])
     steps, num_states, num_actions, width = prior.shape
-    mean, weight = np.zeros(prior.shape), np.zeros(prior.shape[:3])
     for h in range(steps):
         for s in range(num_states):
             for a in range(num_actions):
-                support, total = 0, 0.0
+                total, visits = 0.0, 0
                 for t in range(width):
-                    support += prior[h, s, a, t] > 0.0
                     total += prior[h, s, a, t] + counts[h, s, a, t]
+                    visits += counts[h, s, a, t]
                 weight[h, s, a] = total
+                doubt[h, s, a] = (1.0 + visits / TRUSTED_VISITS) ** -2
                 for t in range(width):
                     if prior[h, s, a, t] > 0.0:
-                        known = prior[h, s, a, t] + counts[h, s, a, t]
-                        mean[h, s, a, t] = (known + smoothing / support) / (total + smoothing)
-    return mean, weight
+                        mean[h, s, a, t] = (prior[h, s, a, t] + counts[h, s, a, t]) / total
+    return Belief(mean, weight, doubt, next_states)
 
 
 @compiled
-def cost_deviation(
-    mean: Floats,
-    next_states: NextStates,
-    weight: Floats,
-    cost: Floats,
-    probabilities: Floats,
-    initial: Floats,
-    cost_visits: Counts,
-) -> float:
-    """sigma of the policy's expected cost; `cost` is [1|H, S, A].
-
-    `cost_visits` [1|H, S, A] counts the observations behind a learned cost; it has no rows if the cost is known.
-    """
-    visits = occupancy(mean, next_states, probabilities, initial)
-    ahead = costs_to_go(mean, next_states, cost, probabilities)
-    return math.sqrt(kernel_variance(mean, next_states, weight, visits, ahead) + learned_cost_variance(visits, cost_visits))
+def course_of(belief: Belief, cost: Floats, policy: Policy, initial: Floats) -> Course:
+    reached = state_occupancy(belief.mean, belief.next_states, policy, initial)
+    return Course(policy, reached, cautious_costs(belief, belief.doubt, cost, policy))
 
 
 @compiled_sum
-def costs_to_go(mean: Floats, next_states: NextStates, cost: Floats, probabilities: Floats) -> Floats:
-    """[H+1, S]: the policy's expected cost from each step on."""
-    horizon, num_states, num_actions = probabilities.shape
+def cautious_costs(belief: Belief, doubt: Floats, cost: Floats, policy: Policy) -> Floats:
+    """[H+1, S]: the expected cost from each step on; `doubt` is the share of the worst next state, `cost` [1|H, S, A]."""
+    horizon, num_states = policy.shape
+    mean, next_states = belief.mean, belief.next_states
     ahead = np.zeros((horizon + 1, num_states))
     for h in range(horizon - 1, -1, -1):
-        step_cost = h if cost.shape[0] > 1 else 0
+        step, step_cost = h if mean.shape[0] > 1 else 0, h if cost.shape[0] > 1 else 0
         for s in range(num_states):
-            for a in range(num_actions):
-                if probabilities[h, s, a] > 0.0:
-                    onward = look_ahead(mean, next_states, h, s, a, ahead, h + 1)
-                    ahead[h, s] += probabilities[h, s, a] * (cost[step_cost, s, a] + onward)
+            a = policy[h, s]
+            share = doubt[step, s, a]
+            onward = look_ahead(mean, next_states, h, s, a, ahead, h + 1)
+            worst = worst_ahead(mean, next_states, h, s, a, ahead, h + 1)
+            ahead[h, s] = cost[step_cost, s, a] + (1.0 - share) * onward + share * worst
     return ahead
 
 
+@inlined
+def worst_ahead(mean: Floats, next_states: NextStates, h: int, s: int, a: int, values: Floats, n: int) -> float:
+    """The greatest of `values[n]` over the possible next states of (s, a) at step `h`."""
+    row, row_states = h if mean.shape[0] > 1 else 0, h if next_states.shape[0] > 1 else 0
+    worst = 0.0
+    for i in range(mean.shape[3]):
+        if mean[row, s, a, i] > 0.0:
+            worst = max(worst, values[n, i if next_states.shape[0] == 0 else next_states[row_states, s, a, i]])
+    return worst
+
+
+@compiled_sum
+def least_cautious_cost(belief: Belief, doubt: Floats, cost: Floats, available: Mask, policy: Policy, initial: Floats) -> float:
+    """Write the policy of least cautious cost, and return it; with a doubt of 1 everywhere, the least in the worst case."""
+    horizon, num_states = policy.shape
+    mean, next_states = belief.mean, belief.next_states
+    now, ahead = np.zeros(num_states), np.zeros((1, num_states))
+    for h in range(horizon - 1, -1, -1):
+        step, step_cost = h if doubt.shape[0] > 1 else 0, h if cost.shape[0] > 1 else 0
+        for s in range(num_states):
+            now[s] = np.inf
+            for a in range(available.shape[1]):
+                if available[s, a]:
+                    share = doubt[step, s, a]
+                    onward = look_ahead(mean, next_states, h, s, a, ahead, 0)
+                    worst = worst_ahead(mean, next_states, h, s, a, ahead, 0)
+                    total = cost[step_cost, s, a] + (1.0 - share) * onward + share * worst
+                    if total < now[s]:
+                        now[s], policy[h, s] = total, a
+        ahead[0] = now
+    return dot(initial, ahead[0])
+
+
 @compiled
-def kernel_variance(mean: Floats, next_states: NextStates, weight: Floats, visits: Floats, ahead: Floats) -> float:
-    """The part of sigma^2 that comes from not knowing the kernel; the formula above."""
-    steps, num_states, num_actions, width = mean.shape
-    horizon, variance = visits.shape[0], 0.0
-    gain = np.empty(width)
+def confident_bound(belief: Belief, course: Course, initial: Floats, z: float) -> float:
+    """U of a policy."""
+    return dot(initial, course.costs_to_go[0]) + z * math.sqrt(max(0.0, cost_covariance(belief, course, course)))
+
+
+@compiled
+def certain_bound(belief: Belief, cost: Floats, policy: Policy, initial: Floats) -> float:
+    """The cost of a policy in the worst case: whichever possible next states come."""
+    return dot(initial, cautious_costs(belief, np.ones_like(belief.doubt), cost, policy)[0])
+
+
+@compiled
+def cost_covariance(belief: Belief, first: Course, second: Course) -> float:
+    """Of the expected costs of two policies; sigma^2 if they are the same."""
+    steps, num_states, num_actions, width = belief.mean.shape
+    horizon, total = first.policy.shape[0], 0.0
+    gain, other = np.zeros(width), np.zeros(width)
     for step in range(steps):
+        end = horizon if steps == 1 else step + 1
         for s in range(num_states):
             for a in range(num_actions):
+                if not add_gains(belief, first, step, end, s, a, gain) or not add_gains(belief, second, step, end, s, a, other):
+                    continue
+                row = belief.mean[step, s, a]
+                centre, shared = dot(row, gain), 0.0
+                for j in range(width):
+                    shared += row[j] * (gain[j] - centre) * other[j]
+                total += shared / (belief.weight[step, s, a] + 1.0)
+    return total
+
+
+@compiled
+def add_gains(belief: Belief, course: Course, begin: int, end: int, s: int, a: int, gain: Floats) -> bool:
+    """Write G(s,a,.) of the steps from `begin` to `end`; return whether the policy plays the pair at all."""
+    played = False
+    for h in range(begin, end):
+        if course.policy[h, s] == a and course.reached[h, s] > 0.0:
+            if not played:
                 gain[:] = 0.0
-                for h in range(step, horizon if steps == 1 else step + 1):
-                    step_states = h if next_states.shape[0] > 1 else 0
-                    for j in range(width):
-                        t = j if next_states.shape[0] == 0 else next_states[step_states, s, a, j]
-                        gain[j] += visits[h, s, a] * ahead[h + 1, t]
-                first, second = 0.0, 0.0
-                for j in range(width):
-                    first += mean[step, s, a, j] * gain[j]
-                for j in range(width):
-                    second += mean[step, s, a, j] * (gain[j] - first) ** 2
-                variance += second / (weight[step, s, a] + 1.0)
-    return variance
+                played = True
+            step_states = h if belief.next_states.shape[0] > 1 else 0
+            for j in range(gain.size):
+                t = j if belief.next_states.shape[0] == 0 else belief.next_states[step_states, s, a, j]
+                gain[j] += course.reached[h, s] * course.costs_to_go[h + 1, t]
+    return played
 
 
 @compiled
-def learned_cost_variance(visits: Floats, cost_visits: Counts) -> float:
-    """The part that comes from a learned cost: the variance of each mean, at most 1/4 over its observations + 1."""
-    steps, num_states, num_actions = cost_visits.shape
-    horizon, variance = visits.shape[0], 0.0
-    for step in range(steps):
-        for s in range(num_states):
-            for a in range(num_actions):
-                reached = 0.0
-                for h in range(step, horizon if steps == 1 else step + 1):
-                    reached += visits[h, s, a]
-                variance += reached * reached * LARGEST_VARIANCE / (cost_visits[step, s, a] + 1.0)
-    return variance
+def upper_signal(signal: Floats, learned: Mask, sums: Floats, visits: Counts, z: float) -> Floats:
+    """[1|H, S, A]: known entries as they are; Wilson's upper bound of learned ones, which is 1 where nothing was observed.
+
+    It holds for any observations in [0, 1]: none varies more than those that are 0 or 1 with the same mean.
+    """
+    upper = signal.copy()
+    if visits.shape[0] == 0:
+        return upper
+    flat, unknown, observed, seen = upper.ravel(), learned.ravel(), sums.ravel(), visits.ravel()
+    square = z * z
+    for i in range(flat.size):
+        if unknown[i]:
+            n = float(seen[i])
+            spread = math.sqrt(max(0.0, observed[i] * (n - observed[i]) / n) + square / 4.0) if n > 0.0 else z / 2.0
+            flat[i] = min(1.0, (observed[i] + square / 2.0 + z * spread) / (n + square))
+    return upper

@@ -50,9 +50,12 @@ def checked_name(field: str, value: object) -> str:
     return value
 
 
-def checked_table(field: str, value: ArrayLike, shapes: Shapes) -> NDArray[np.float64]:
-    """A table of finite numbers whose shape is one of `shapes`, named for the error message."""
-    return _shaped(field, _numbers(field, value), shapes)
+def checked_table(field: str, value: ArrayLike, shapes: Shapes, *, unknown: bool = False) -> NDArray[np.float64]:
+    """A table of finite numbers whose shape is one of `shapes`, named for the error message.
+
+    With `unknown`, entries may be NaN or None, and are NaN in the result.
+    """
+    return _shaped(field, _numbers(field, value, unknown=unknown), shapes)
 
 
 def checked_mask(field: str, value: ArrayLike, shapes: Shapes) -> NDArray[np.bool_]:
@@ -80,7 +83,7 @@ def sealed(table: Table) -> Table:
     return table
 
 
-def _numbers(field: str, value: ArrayLike) -> NDArray[np.float64]:
+def _numbers(field: str, value: ArrayLike, *, unknown: bool = False) -> NDArray[np.float64]:
     requirement = "must be a table of numbers with rows of equal length"
     try:
         given = np.asarray(value)
@@ -90,7 +93,8 @@ def _numbers(field: str, value: ArrayLike) -> NDArray[np.float64]:
     # numpy would read words as numbers, and drop imaginary parts
     if table is None or (given.dtype.kind == "O" and any(isinstance(entry, str) for entry in given.flat)):
         raise SpecError(field, value, requirement)
-    refuse_where(field, table, ~np.isfinite(table), "must be finite")
+    finite = np.isfinite(table)
+    refuse_where(field, table, ~(finite | np.isnan(table)) if unknown else ~finite, "must be finite")
     return table
 
 

@@ -23,6 +23,9 @@ ROW: Final = re.compile(r"\[\n((?: *[\w.+-]+,?\n)+) *\]")  # numbers, one a line
 OPTION_FIELDS: Final = tuple(signature(SafePsrlOptions).parameters)
 
 
+PAPERS: Final = ("pessimism_coefficient", "cap_pessimism", "max_kernel_draws")
+
+
 def parse_document(text: str, kind: str) -> dict[str, Any]:
     """`text` in `kind` ("toml" or "json") as a dictionary."""
     try:
@@ -36,7 +39,7 @@ def parse_document(text: str, kind: str) -> dict[str, Any]:
 
 def write_document(document: dict[str, Any], kind: str) -> str:
     """As text in `kind` ("toml" or "json"), with each row of a table on one line."""
-    text = json.dumps(document, indent=2) + "\n" if kind == "json" else tomli_w.dumps(document)
+    text = json.dumps(_with_nulls(document), indent=2) + "\n" if kind == "json" else tomli_w.dumps(document)
     return ROW.sub(lambda found: "[" + ", ".join(found[1].replace(",", " ").split()) + "]", text)
 
 
@@ -64,8 +67,8 @@ def spec_to_document(spec: CmdpSpec) -> dict[str, Any]:
         document["initial_state"] = int(starts[0])
     else:
         document["initial_distribution"] = spec.initial_distribution.tolist()
-    document["reward"] = _steps(spec.signals[0])
-    if spec.learned_signals[0]:
+    document["reward"] = _signal(spec, 0)
+    if spec.learned[0].all():
         document["reward_learned"] = True
     if not spec.available_actions.all():
         document["available_actions"] = spec.available_actions.tolist()
@@ -79,10 +82,10 @@ def spec_to_document(spec: CmdpSpec) -> dict[str, Any]:
     document["constraints"] = [
         {
             "name": name,
-            "cost": _steps(spec.signals[1 + i]),
+            "cost": _signal(spec, 1 + i),
             "cost_budget": float(spec.cost_budgets[i]),
             "satisfiable_cost": float(spec.satisfiable_costs[i]),
-            **({"learned": True} if spec.learned_signals[1 + i] else {}),
+            **({"learned": True} if spec.learned[1 + i].all() else {}),
         }
         for i, name in enumerate(spec.constraint_names)
     ]
@@ -96,7 +99,7 @@ def options_from_document(document: dict[str, Any]) -> SafePsrlOptions:
 
 def options_to_document(options: SafePsrlOptions) -> dict[str, Any]:
     """The options that apply to the method."""
-    foreign = ("pessimism_coefficient", "cap_pessimism") if options.is_adaptive else ("confidence",)
+    foreign = PAPERS if options.is_certified else ("confidence",)
     return {field: getattr(options, field) for field in OPTION_FIELDS if field not in foreign}
 
 
@@ -109,6 +112,21 @@ def scalar_of(text: str) -> bool | int | float | str:
     except ValueError:
         return text
     return number if math.isfinite(number) else text
+
+
+def _signal(spec: CmdpSpec, n: int) -> list[Any]:
+    """A reward or cost table; NaN where single entries are unknown."""
+    learned = spec.learned[n]
+    return _steps(spec.signals[n] if learned.all() else np.where(learned, np.nan, spec.signals[n]))
+
+
+def _with_nulls(value: Any) -> Any:
+    """The same with None for NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _with_nulls(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_with_nulls(entry) for entry in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _steps(table: NDArray[Any]) -> list[Any]:

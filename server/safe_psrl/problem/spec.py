@@ -4,6 +4,7 @@ Tables are kept in one canonical form so that kernels need no cases. A leading a
 every step"; otherwise it has length `horizon`.
 
     signals            [1+M, 1|H, S, A]   what a step yields: the reward first, then the cost of each constraint
+    learned            [1+M, 1|H, S, A]   which of them are unknown, and estimated from what is observed
     dirichlet_prior    [1|H, S, A, W]     0 outside the support
     next_states        [0|1|H, S, A, W]   which state an entry of the prior is of; no rows: W = S, the state at its place
     available_actions  [S, A]
@@ -43,8 +44,9 @@ PRIOR_RANGE = f"must be greater than 0 ({MIN_PRIOR:g} to {MAX_PRIOR:g})"
 class Constraint:
     """Expected cost per episode at most `cost_budget` (tau); some policy is known to reach `satisfiable_cost` (c0).
 
-    `cost` is [S, A] or [H, S, A], within [0, 1]. With `learned`, it is only the guess used until a pair is first visited;
-    from then on the mean of the observed costs takes its place (paper, footnote 1).
+    `cost` is [S, A] or [H, S, A], within [0, 1]. Entries that are NaN (or None) are unknown: the mean of the observed costs
+    takes their place (paper, footnote 1), 0 until a pair is first visited. With `learned`, all are, and `cost` is the guess
+    until then. The method `certified` does not use guesses of costs: it counts what was never observed as 1.
     """
 
     name: str
@@ -63,7 +65,7 @@ class CmdpSpec:
     horizon: int
     initial_distribution: Floats  # [S]
     signals: Floats  # [1+M, 1|H, S, A]
-    learned_signals: Mask  # [1+M]
+    learned: Mask  # [1+M, 1|H, S, A]
     constraint_names: tuple[str, ...]
     cost_budgets: Floats  # [M], tau
     satisfiable_costs: Floats  # [M], c0
@@ -91,7 +93,8 @@ class CmdpSpec:
     ) -> None:
         """Check and canonicalise.
 
-        reward: [S, A] or [H, S, A], within [0, 1]; with `reward_learned`, the guess until a pair is first visited.
+        reward: [S, A] or [H, S, A], within [0, 1]; entries that are NaN (or None) are learned; with `reward_learned` all are,
+            and `reward` is the guess until a pair is first visited.
         initial_state or initial_distribution: at most one of them; state 0 if neither is given.
         available_actions: [S, A]; all if not given. Every state needs one.
         support: [S, A, S], or [H, S, A, S] if not `stationary`: the next states known to be possible; all if not given.
@@ -130,9 +133,14 @@ class CmdpSpec:
         return len(self.constraint_names)
 
     @cached_property
+    def learned_signals(self) -> Mask:
+        """[1+M]: which signals have a learned entry."""
+        return np.asarray(self.learned.any(axis=(1, 2, 3)))
+
+    @cached_property
     def learns_signals(self) -> bool:
         """Whether any of reward and costs is estimated from what was observed."""
-        return bool(self.learned_signals.any())
+        return bool(self.learned.any())
 
     @property
     def support(self) -> Mask:
@@ -238,14 +246,15 @@ class CmdpSpec:
             names.append(name)
         tables = [self._checked_signal("reward", reward)]
         tables += [self._checked_signal(f"constraints[{i}].cost", c.cost) for i, c in enumerate(constraints)]
-        steps = max(table.shape[0] for table in tables)
-        pair = (self.num_states, self.num_actions)
-        learned = [reward_learned] + [checked_flag(f"constraints[{i}].learned", c.learned) for i, c in enumerate(constraints)]
+        shape = (max(table.shape[0] for table in tables), self.num_states, self.num_actions)
+        signals = np.array([np.broadcast_to(table, shape) for table in tables])
+        wholly = [reward_learned] + [checked_flag(f"constraints[{i}].learned", c.learned) for i, c in enumerate(constraints)]
+        learned = np.isnan(signals) | np.array(wholly)[:, None, None, None]
         limits = [self._checked_budget(i, c) for i, c in enumerate(constraints)]
         self._set(
             constraint_names=tuple(names),
-            signals=frozen(np.array([np.broadcast_to(t, (steps, *pair)) for t in tables]), np.float64),
-            learned_signals=frozen(np.array(learned), np.bool_),
+            signals=frozen(np.nan_to_num(signals), np.float64),
+            learned=frozen(learned, np.bool_),
             cost_budgets=frozen(np.array([tau for tau, _ in limits]), np.float64),
             satisfiable_costs=frozen(np.array([c0 for _, c0 in limits]), np.float64),
         )
@@ -253,7 +262,7 @@ class CmdpSpec:
     def _checked_signal(self, field: str, value: ArrayLike) -> Floats:
         pair = (self.num_states, self.num_actions)
         shapes = {"[num_states, num_actions]": pair, "[horizon, num_states, num_actions]": (self.horizon, *pair)}
-        table = checked_table(field, value, shapes)
+        table = checked_table(field, value, shapes, unknown=True)
         refuse_where(field, table, (table < 0) | (table > 1), "must be a number from 0 to 1")
         return table.reshape(-1, *pair)
 

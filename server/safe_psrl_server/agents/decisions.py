@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition
-from safe_psrl_proto.v1 import control_pb2, events_pb2
+from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents.definition import write_policy
 from safe_psrl_server.agents.events import Observation, write_steps
 from safe_psrl_server.agents.record import COMPLETED, AgentRecord, Episode
@@ -139,6 +139,13 @@ def make_room(record: AgentRecord, abandon_open: bool, now_micros: int, ended: i
     return [ending(episode, ABANDONED, now_micros) for episode in inactive]
 
 
+CERTIFICATES: Final = {
+    "confidence": model_pb2.CERTIFICATE_CONFIDENCE,
+    "certain": model_pb2.CERTIFICATE_CERTAIN,
+    "none": model_pb2.CERTIFICATE_NONE,
+}
+
+
 def starting(
     plan: Plan, request_id: str, state: int | None, planned_by: str, plan_seconds: float, now_micros: int
 ) -> events_pb2.Event:
@@ -154,7 +161,10 @@ def starting(
     started.predicted_costs.extend(plan.predicted_costs.tolist())
     started.kernel_draws, started.kernel_satisfiable = plan.kernel_draws, plan.kernel_satisfiable
     started.planned_by, started.plan_seconds = planned_by, plan_seconds
-    write_policy(plan.policy, plan.probabilities, started.policy)
+    if plan.certified_costs is not None:
+        started.certified_costs.extend(plan.certified_costs.tolist())
+        started.certificate = CERTIFICATES[plan.certificate]
+    write_policy(plan, started.policy)
     if state is not None:
         started.state = state
     return event

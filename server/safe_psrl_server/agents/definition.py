@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from safe_psrl.arrays import Policy
 from safe_psrl.errors import SpecError
-from safe_psrl.learner import SafePsrl
+from safe_psrl.learner import Plan, SafePsrl
 from safe_psrl.posterior.streams import MAX_SEED
-from safe_psrl.problem.checks import sealed
+from safe_psrl.problem.checks import checked_mask, refuse_where, sealed
 from safe_psrl.problem.documents import options_to_document
-from safe_psrl.problem.options import SafePsrlOptions
+from safe_psrl.problem.options import CERTIFIED, SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl.problem.support import written
 from safe_psrl_proto.v1 import events_pb2, model_pb2
@@ -38,18 +38,20 @@ def cmdp_to_message(spec: CmdpSpec) -> model_pb2.CmdpSpec:
         horizon=spec.horizon,
         initial_distribution=table(spec.initial_distribution),
         reward=table(_steps(spec.signals[0])),
-        reward_learned=bool(spec.learned_signals[0]),
+        reward_learned=bool(spec.learned[0].all()),
         constraints=[
             model_pb2.Constraint(
                 name=name,
                 cost=table(_steps(spec.signals[1 + i])),
                 cost_budget=spec.cost_budgets[i],
                 satisfiable_cost=spec.satisfiable_costs[i],
-                learned=bool(spec.learned_signals[1 + i]),
+                learned=bool(spec.learned[1 + i].all()),
+                unknown_costs=_unknown(spec, 1 + i),
             )
             for i, name in enumerate(spec.constraint_names)
         ],
         non_stationary=not spec.stationary,
+        unknown_rewards=_unknown(spec, 0),
     )
     weights = spec.dirichlet_prior[spec.support]
     uniform = bool((weights == weights[0]).all())
@@ -61,6 +63,12 @@ def cmdp_to_message(spec: CmdpSpec) -> model_pb2.CmdpSpec:
     elif not spec.support.all():
         message.support.CopyFrom(table(_steps(spec.support)))
     return message
+
+
+def _unknown(spec: CmdpSpec, n: int) -> model_pb2.Table | None:
+    """Which single entries of a signal are unknown; None if all are, or none is."""
+    learned = spec.learned[n]
+    return None if learned.all() or not learned.any() else table(_steps(learned))
 
 
 def table(values: NDArray[Any] | float) -> model_pb2.Table:
@@ -77,11 +85,12 @@ def options_from_message(message: model_pb2.SafePsrlOptions) -> SafePsrlOptions:
     return SafePsrlOptions(**given)
 
 
-def write_policy(policy: Policy, probabilities: NDArray[np.float64] | None, message: model_pb2.Policy) -> None:
-    message.horizon, message.num_states = policy.shape
-    message.actions.extend(policy.ravel().tolist())
-    if probabilities is not None:
-        message.probabilities.extend(probabilities.ravel().tolist())
+def write_policy(plan: Plan, message: model_pb2.Policy) -> None:
+    message.horizon, message.num_states = plan.policy.shape
+    message.actions.extend(plan.policy.ravel().tolist())
+    if len(plan.shares) > 1:
+        for share, policy in zip(plan.shares.tolist(), plan.mixture, strict=True):
+            message.mixture.add(share=share, actions=policy.ravel().tolist())
 
 
 def policy_from_message(message: model_pb2.Policy) -> Policy:
@@ -131,16 +140,32 @@ def cmdp_from_message(message: model_pb2.CmdpSpec) -> CmdpSpec:
         num_states=message.num_states,
         num_actions=message.num_actions,
         horizon=message.horizon,
-        reward=_array("reward", message.reward),
+        reward=_signal("reward", message.reward, "unknown_rewards", message),
         reward_learned=message.reward_learned,
         constraints=[
-            Constraint(c.name, _array(f"constraints[{i}].cost", c.cost), c.cost_budget, c.satisfiable_cost, c.learned)
-            for i, c in enumerate(message.constraints)
+            Constraint(
+                name=constraint.name,
+                cost=_signal(f"constraints[{i}].cost", constraint.cost, "unknown_costs", constraint),
+                cost_budget=constraint.cost_budget,
+                satisfiable_cost=constraint.satisfiable_cost,
+                learned=constraint.learned,
+            )
+            for i, constraint in enumerate(message.constraints)
         ],
         stationary=not message.non_stationary,
         **start,
         **optional,
     )
+
+
+def _signal(field: str, signal: model_pb2.Table, mask: str, message: model_pb2.CmdpSpec | model_pb2.Constraint) -> NDArray[Any]:
+    """The table, with NaN where the field `mask` of `message` calls an entry unknown."""
+    values = _array(field, signal)
+    refuse_where(field, values, ~np.isfinite(values), f"must be finite; use {mask} for what is not known")
+    if not message.HasField(mask):  # type: ignore[arg-type]  # a name for each of the two messages
+        return values
+    unknown = checked_mask(mask, _array(mask, getattr(message, mask)), {f"the shape of {field}": values.shape})
+    return np.where(unknown, np.nan, values)
 
 
 def _array(field: str, message: model_pb2.Table | model_pb2.IntegerTable) -> NDArray[Any]:
@@ -158,6 +183,7 @@ def _steps(array: NDArray[Any]) -> NDArray[Any]:
     return array[0] if len(array) == 1 else array
 
 
+DEFAULT_METHOD: Final = CERTIFIED
 MAX_OPEN_EPISODES: Final = 1000
 MAX_AXES: Final = 4
 _learners: Final[MutableMapping[tuple[bytes, bytes], SafePsrl]] = WeakValueDictionary()
@@ -261,6 +287,8 @@ def completed(message: model_pb2.AgentSpec, default_timeout_seconds: float) -> m
     full.CopyFrom(message)
     full.ClearField("always_satisfiable")  # `definition_of` sets it
     try:
+        if not full.options.HasField("method"):
+            full.options.method = DEFAULT_METHOD
         options = options_to_document(options_from_message(full.options))
     except SpecError as error:
         raise InvalidArgumentError(f"spec.options.{error.field}", f"{error.requirement} (is {error.value!r})") from None

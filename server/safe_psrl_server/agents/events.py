@@ -84,7 +84,7 @@ def strip(started: events_pb2.EpisodeStarted) -> None:
     """Leave the sizes and the digest of a policy that is stored apart."""
     if started.policy_digest:
         started.policy.ClearField("actions")
-        started.policy.ClearField("probabilities")
+        started.policy.ClearField("mixture")
 
 
 def read_policy(started: events_pb2.EpisodeStarted, stored: bytes | None) -> model_pb2.Policy:

@@ -26,7 +26,7 @@ from safe_psrl_server.store import NO_POLICIES
 PLANNED_BY: Final = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__version__}"
 SHORT_WORK: Final = 300_000  # products and draws of a plan made on the event loop: about a millisecond
 SHORT_WORK_AT_WORST: Final = 10 * SHORT_WORK  # if every permitted kernel draw is needed
-ADAPTIVE_PLANS: Final = 25  # ordinary plans that an adaptive one takes
+CERTIFIED_PLANS: Final = 25  # ordinary plans that a certified one takes
 
 
 class Planner:
@@ -128,9 +128,9 @@ def finished(outcome: Decision[Any] | PlanNeeded[Any], planned: TimedPlan | None
 
 def is_short(learner: SafePsrl) -> bool:
     """Whether a plan may be made on the event loop."""
-    if learner.options.is_adaptive and learner.spec.num_constraints > 1:
+    if learner.options.is_certified and learner.spec.num_constraints > 1:
         return False  # a linear program
-    work = learner.work * (ADAPTIVE_PLANS if learner.options.is_adaptive else 1)
+    work = learner.work * (CERTIFIED_PLANS if learner.options.is_certified else 1)
     return work <= SHORT_WORK and learner.work * learner.problem.max_draws <= SHORT_WORK_AT_WORST
 
 

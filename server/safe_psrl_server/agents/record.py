@@ -24,6 +24,7 @@ class Totals:
     constraint_regret_max: list[float]
     violations: list[int]
     last_costs: list[float]
+    strong_violation: list[float]
     completed_episodes: int = 0
     transitions: int = 0
     overridden_actions: int = 0
@@ -33,12 +34,12 @@ class Totals:
     @classmethod
     def blank(cls, num_constraints: int) -> Self:
         zeros = [0.0] * num_constraints
-        return cls(zeros, zeros.copy(), [0] * num_constraints, zeros.copy())
+        return cls(zeros, zeros.copy(), [0] * num_constraints, zeros.copy(), zeros.copy())
 
     @classmethod
     def read(cls, message: events_pb2.Totals) -> Self:
         values: Any = {field.name: getattr(message, field.name) for field in fields(cls)}
-        for name in ("constraint_regret", "constraint_regret_max", "violations", "last_costs"):
+        for name in ("constraint_regret", "constraint_regret_max", "violations", "last_costs", "strong_violation"):
             values[name] = values[name][:]  # a list of its own
         return cls(**values)
 
@@ -55,6 +56,7 @@ class Totals:
             regret = self.constraint_regret[i] = self.constraint_regret[i] + (cost - budget)
             self.constraint_regret_max[i] = max(self.constraint_regret_max[i], regret)
             self.violations[i] += cost > budget
+            self.strong_violation[i] += max(0.0, cost - budget)
 
 
 COMPLETED: Final = events_pb2.EPISODE_END_COMPLETED

@@ -7,7 +7,7 @@ import numpy as np
 
 from safe_psrl.errors import TransitionError
 from safe_psrl.learner import check_transition
-from safe_psrl_proto.v1 import events_pb2
+from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.agents.decisions import MAX_REQUEST_ID
 from safe_psrl_server.agents.definition import pack
 from safe_psrl_server.agents.events import Observation, strip, write_steps
@@ -68,14 +68,15 @@ def check_record(record: AgentRecord) -> None:
     sums = state.signal_sums
     _require(not ((state.visits < 0) | (state.visits > MOST)).any(), "its visits are impossible")
     _require(bool((sums >= 0).all() and (sums <= state.visits).all()), "its sums are impossible")
-    sums_of_episodes = [totals.reward, totals.last_reward, *totals.constraint_regret, *totals.constraint_regret_max]
-    _require(bool((np.abs([*sums_of_episodes, *totals.last_costs]) <= MOST).all()), "its totals are not finite, or impossible")
+    per_constraint = (totals.constraint_regret, totals.constraint_regret_max, totals.strong_violation, totals.last_costs)
+    sums_of_episodes = [totals.reward, totals.last_reward, *(total for one in per_constraint for total in one)]
+    _require(bool((np.abs(sums_of_episodes) <= MOST).all()), "its totals are not finite, or impossible")
     _require(int(counts.sum()) == totals.transitions, "its transition counts do not add up to its transitions")
     if state.visits.size:
         _require(int(state.visits.sum()) == totals.transitions, "its visits do not add up to its transitions")
     _require(totals.completed_episodes <= state.episode, "it completed more episodes than it started")
-    for per_constraint in (totals.constraint_regret, totals.constraint_regret_max, totals.violations, totals.last_costs):
-        _require(len(per_constraint) == spec.num_constraints, "its totals must have one entry per constraint")
+    for entries in (*per_constraint, totals.violations):
+        _require(len(entries) == spec.num_constraints, "its totals must have one entry per constraint")
     _require(list(record.episodes) == sorted(record.episodes), "its episodes are out of order")
     _require(len(record.open_episodes) <= record.definition.max_open_episodes, "it has too many open episodes")
     for episode in record.episodes.values():
@@ -101,6 +102,10 @@ def _check_episode(episode: Episode, record: AgentRecord) -> None:
     ):
         _require(len(per_constraint) == spec.num_constraints, "its plan must have one entry per constraint")
         _require(bool(np.isfinite(per_constraint).all()), "its plan is not finite")
+    certified = started.certified_costs
+    _require(len(certified) in {0, spec.num_constraints}, "its certificate must have one entry per constraint")
+    _require(bool(np.isfinite(certified).all()), "its certificate is not finite")
+    _require(started.certificate in model_pb2.Certificate.values(), "its certificate is unknown")
     _require(bool(np.isfinite([started.predicted_reward, started.plan_seconds]).all()), "its plan is not finite")
     _require(all(scale > 0 for scale in started.dual_scale), "a dual scale is not positive")
     _require(bool(((policy >= 0) & (policy < spec.num_actions)).all()), "its policy has actions that do not exist")

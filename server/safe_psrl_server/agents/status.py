@@ -1,9 +1,14 @@
 """An agent's status, for operators."""
 
-from safe_psrl.methods.bounds import constraint_regret_bound, dual_variable_bound
-from safe_psrl_proto.v1 import admin_pb2
+from typing import Final
+
+from safe_psrl.methods.bounds import constraint_regret_bound, dual_variable_bound, episodes_above_budget
+from safe_psrl_proto.v1 import admin_pb2, model_pb2
+from safe_psrl_server.agents.planner import is_short
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.registry import Agent
+
+MANY_EPISODES: Final = 1_000
 
 
 def status_of(agent: Agent) -> admin_pb2.AgentStatus:
@@ -41,7 +46,25 @@ def record_status(record: AgentRecord) -> admin_pb2.AgentStatus:
         constraints=[constraint_status(record, i) for i in range(record.definition.spec.num_constraints)],
         plan_seconds=latest.started.plan_seconds if latest else 0.0,
         created_micros=record.created_micros,
+        certificate=latest.started.certificate if latest else model_pb2.CERTIFICATE_UNSPECIFIED,
+        method=record.definition.learner.options.method,
     )
+
+
+def creation_warnings(record: AgentRecord) -> list[str]:
+    """What the user of a new agent should know. Takes as long as a plan, which is made if it is short."""
+    learner = record.definition.learner
+    spec, found = learner.spec, list[str]()
+    for i, name in enumerate(spec.constraint_names):
+        episodes = episodes_above_budget(spec, learner.options, i)
+        if episodes > MANY_EPISODES:
+            found.append(
+                f"{name}: the pessimism of the method {learner.options.method} exceeds the budget for {episodes:,} episodes, and "
+                "the agent plays for the least cost until then; the method certified does not"
+            )
+    if learner.options.is_certified and is_short(learner) and learner.plan(learner.initial_state()).certificate == "none":
+        found.append("no policy is known to keep the budgets yet: the one with the lowest bound is played until one is")
+    return found
 
 
 def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus:
@@ -55,6 +78,7 @@ def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus
         constraint_regret=totals.constraint_regret[i],
         constraint_regret_max=totals.constraint_regret_max[i],
         violations=totals.violations[i],
+        strong_violation=totals.strong_violation[i],
     )
     if totals.completed_episodes:
         status.mean_cost = status.cost_budget + status.constraint_regret / totals.completed_episodes
@@ -67,4 +91,6 @@ def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus
         status.dual_scale = started.dual_scale[i]
         status.cost_price = started.dual_variables[i] / started.dual_scale[i]
         status.predicted_cost = started.predicted_costs[i]
+        if started.certified_costs:
+            status.certified_cost = started.certified_costs[i]
     return status

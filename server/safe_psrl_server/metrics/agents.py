@@ -39,11 +39,11 @@ class AgentFamily(NamedTuple):
 
 
 class ConstraintFamily(NamedTuple):
-    """One series per constraint of an agent."""
+    """One series per constraint of an agent; none while its value is None."""
 
     name: str
     text: str
-    value: Callable[[admin_pb2.ConstraintStatus], float]
+    value: Callable[[admin_pb2.ConstraintStatus], float | None]
 
 
 AGENT_FAMILIES: Final = (
@@ -147,6 +147,18 @@ CONSTRAINT_FAMILIES: Final = (
         "constraint_regret_max", "The maximum of constraint_regret so far, at least 0.", lambda c: c.constraint_regret_max
     ),
     ConstraintFamily(
+        "strong_violation",
+        "Sum over completed episodes of cost less budget where it is above 0. Costs vary around their mean, so it grows even "
+        "where the constraint holds: compare agents with it, and alert on constraint_regret.",
+        lambda c: c.strong_violation,
+    ),
+    ConstraintFamily(
+        "certified_cost",
+        "Upper bound on the expected cost of the current plan of a certified agent; no series for other methods. Above "
+        "cost_budget means that no policy is known to satisfy the budget.",
+        lambda c: c.certified_cost if c.HasField("certified_cost") else None,
+    ),
+    ConstraintFamily(
         "constraint_violations",
         "Completed episodes whose reported cost exceeds the budget. Single ones are expected: costs vary around their mean.",
         lambda c: c.violations,
@@ -219,7 +231,9 @@ class AgentCollector(Collector):
             gauge = GaugeMetricFamily(f"{PREFIX}_{name}", text, labels=["agent", "constraint"])
             for view in fleet.views:
                 for constraint in view.status.constraints:
-                    gauge.add_metric([view.status.agent, constraint.name], constraint_value(constraint))
+                    value = constraint_value(constraint)
+                    if value is not None:
+                        gauge.add_metric([view.status.agent, constraint.name], value)
             yield gauge
 
     async def read(self) -> Fleet:

@@ -14,7 +14,7 @@ from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.sizes import MAX_NAME, check_text
 from safe_psrl_server.agents.snapshot import snapshot_of
-from safe_psrl_server.agents.status import record_status, status_of, status_with_digest
+from safe_psrl_server.agents.status import creation_warnings, record_status, status_of, status_with_digest
 from safe_psrl_server.agents.validation import find_episode
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import InvalidArgumentError, NotFoundError
@@ -57,7 +57,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         if not existed:
             _note("agent created", context, agent=request.agent)
         status = await self._read(request.agent, status_with_digest)
-        return admin_pb2.CreateAgentResponse(status=status, existed=existed)
+        warnings = await self._read(request.agent, creation_warnings)
+        return admin_pb2.CreateAgentResponse(status=status, existed=existed, warnings=warnings)
 
     async def GetAgent(self, request: admin_pb2.GetAgentRequest, context: Context) -> admin_pb2.GetAgentResponse:
         response = admin_pb2.GetAgentResponse(status=await self._read(request.agent, status_with_digest))

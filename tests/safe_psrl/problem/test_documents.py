@@ -149,12 +149,15 @@ def test_json_that_is_no_table(text: str) -> None:
 
 
 def test_numbers_that_json_knows_and_we_do_not() -> None:
-    """NaN and Infinity are read by Python's json, and refused by the specification."""
-    document = parse_document('{"num_states": 1, "num_actions": 1, "horizon": 1, "reward": [[NaN]], "constraints": []}', "json")
+    """Infinity is read by Python's json, and refused by the specification; NaN is an entry that is not known."""
+    document = parse_document(
+        '{"num_states": 1, "num_actions": 1, "horizon": 1, "reward": [[Infinity]], "constraints": []}', "json"
+    )
     with pytest.raises(SpecError, match="constraints = "):
         spec_from_document(document)
-    with pytest.raises(SpecError, match=r"reward\[0\]\[0\] = nan: must be finite"):
+    with pytest.raises(SpecError, match=r"reward\[0\]\[0\] = inf: must be finite"):
         spec_from_document(smallest(reward=document["reward"]))
+    assert spec_from_document(smallest(reward=[[None]])).learned[0].all()
 
 
 @pytest.mark.parametrize(

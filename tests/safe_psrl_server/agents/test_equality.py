@@ -10,7 +10,7 @@ import pytest
 
 from safe_psrl import CmdpSpec, SafePsrl, SafePsrlOptions, SimulatedRun
 from safe_psrl.planning.evaluation import evaluate_policy
-from safe_psrl.simulation import Ledger, enter
+from safe_psrl.simulation import empty_ledger, enter
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from safe_psrl_server.agents.definition import cmdp_to_message, unpack
 from safe_psrl_server.embedded import EmbeddedServer
@@ -30,8 +30,8 @@ class Comparison:
         self.run = SimulatedRun(SafePsrl(spec, options, SEED), transitions, environment_seed=ENVIRONMENT_SEED, noisy=noisy)
         self.environment = TabularEnvironment(spec, transitions, noisy=noisy)
         count = spec.num_constraints
-        self.ledger = Ledger(np.zeros(1), np.zeros(count), np.zeros(count), np.zeros(1, np.int64))
-        settings = model_pb2.SafePsrlOptions(pessimism_coefficient=0.1, cap_pessimism=True)
+        self.ledger = empty_ledger(spec)
+        settings = model_pb2.SafePsrlOptions(method="published", pessimism_coefficient=0.1, cap_pessimism=True)
         self.message = model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), options=settings, seed=SEED)
         self._values = np.empty((1 + count, spec.num_states))
 

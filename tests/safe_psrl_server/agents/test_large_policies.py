@@ -70,7 +70,8 @@ async def test_a_small_policy_stays_in_its_event(new_bench: NewBench) -> None:
 
 def test_an_event_keeps_the_policy_that_is_stored_beside_it() -> None:
     """In memory it is as it was, but for the digest; what is stored has the sizes alone."""
-    policy = model_pb2.Policy(horizon=2, num_states=events.LARGE, actions=[3] * 2 * events.LARGE, probabilities=[0.5])
+    policy = model_pb2.Policy(horizon=2, num_states=events.LARGE, actions=[3] * 2 * events.LARGE)
+    policy.mixture.add(share=1.0, actions=policy.actions)
     large = events_pb2.Event(time_micros=7, episode_started=events_pb2.EpisodeStarted(episode=5, policy=policy))
     small = events_pb2.Event(episode_started=events_pb2.EpisodeStarted(episode=4, policy=model_pb2.Policy(actions=[1])))
     payloads, beside = events.encode([small, large])

@@ -15,7 +15,7 @@ def test_equal_problems_are_built_once() -> None:
     assert one.learner.problem is two.learner.problem
     assert (one.learner.seed, two.learner.seed) == (1, 2)
     others = (
-        make_spec(options=model_pb2.SafePsrlOptions(pessimism_coefficient=0.5)),
+        make_spec(options=model_pb2.SafePsrlOptions(confidence=0.9)),
         make_spec(horizon=4),
         make_spec(learned=True),
     )

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.samples import Sample
 
-from safe_psrl_proto.v1 import control_pb2
+from safe_psrl_proto.v1 import control_pb2, model_pb2
 from safe_psrl_server.store.sqlite.store import SqliteStore
 from tests.safe_psrl_server.bench import Bench, NewBench
 from tests.safe_psrl_server.metrics.scrapes import OPEN, get
@@ -90,7 +90,7 @@ def test_plans_are_counted_and_timed(played: Played) -> None:
     played.wire.start(agent, abandon_open=True)
     assert played.count("plans_total") == played.count("plan_duration_seconds_count") == 2
     assert played.count("plans_infeasible_total") == 0
-    spec = make_spec()
+    spec = make_spec(options=model_pb2.SafePsrlOptions(method="published"))
     cmdp = spec.cmdp
     for constraint in cmdp.constraints:  # every action costs, so that no kernel can keep a cost of next to nothing
         constraint.satisfiable_cost = 1e-6

@@ -25,18 +25,18 @@ def test_an_agent_by_preset(wire: Wire, preset: str) -> None:
         0,
     )
     spec = wire.admin.GetAgent(admin_pb2.GetAgentRequest(agent=f"by-{preset}", with_spec=True)).spec
-    assert (spec.options.pessimism_coefficient, spec.options.max_kernel_draws, spec.seed) == (0.05, 100, 0)
-    assert spec.options.HasField("cap_pessimism")
+    assert (spec.options.method, spec.options.confidence, spec.seed) == ("certified", 0.98, 0)
     assert (spec.max_open_episodes, spec.episode_timeout_seconds) == (1, 3600.0)
     assert wire.start(f"by-{preset}", 0).episode == 1
 
 
 def test_options_and_seed_of_a_preset(wire: Wire) -> None:
     """They reach the algorithm: other pessimism, other samples."""
-    options = model_pb2.SafePsrlOptions(pessimism_coefficient=5.0, cap_pessimism=True)
+    published = model_pb2.SafePsrlOptions(method="published")
+    options = model_pb2.SafePsrlOptions(method="published", pessimism_coefficient=5.0, cap_pessimism=True)
     create(wire, "o", preset="streaming-buffer", options=options, seed=7)
-    create(wire, "p", preset="streaming-buffer", seed=7)
-    create(wire, "q", preset="streaming-buffer", seed=2**63 - 1)
+    create(wire, "p", preset="streaming-buffer", options=published, seed=7)
+    create(wire, "q", preset="streaming-buffer", options=published, seed=2**63 - 1)
     replies = [wire.start(name, 0) for name in ("o", "p", "q")]
     assert replies[1].predicted_reward != replies[2].predicted_reward
     pessimism = [wire.status(name).constraints[0].pessimism for name in ("o", "p")]
@@ -47,7 +47,7 @@ def test_options_and_seed_of_a_preset(wire: Wire) -> None:
 def test_creating_again_with_the_same_definition_is_no_change(wire: Wire) -> None:
     """Saying a default aloud is the same definition."""
     first = create(wire, "same", spec=make_spec())
-    spoken = make_spec(max_open_episodes=1, options=model_pb2.SafePsrlOptions(max_kernel_draws=100))
+    spoken = make_spec(max_open_episodes=1, options=model_pb2.SafePsrlOptions(confidence=0.98))
     again = create(wire, "same", spec=spoken)
     assert (first.existed, again.existed) == (False, True)
     assert again.status == first.status

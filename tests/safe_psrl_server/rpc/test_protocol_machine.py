@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from safe_psrl import SafePsrl, Transition, act, settle
+from safe_psrl import SafePsrl, SafePsrlOptions, Transition, act, settle
 from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, ServiceError, StepGapError
 from tests.safe_psrl_server.bench import Bench
@@ -49,7 +49,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.run(self.open)
         self.run(lambda: self.bench.create(learned=learned))
-        self.learner = SafePsrl(make_problem(learned=learned))
+        self.learner = SafePsrl(make_problem(learned=learned), SafePsrlOptions("certified"))
         self.state = self.learner.initial_state()
         self.plan: Any = None
         self.counts: Counter[tuple[int, int, int]] = Counter()

@@ -30,7 +30,7 @@ def unlucky_spec(draws: int = 1_000_000) -> model_pb2.AgentSpec:
     cost[0] = 0.0
     constraint = Constraint("cost", cost, cost_budget=5.0, satisfiable_cost=0.001)
     spec = CmdpSpec(num_states=size, num_actions=1, horizon=40, reward=np.zeros((size, 1)), constraints=[constraint])
-    options = model_pb2.SafePsrlOptions(max_kernel_draws=draws)
+    options = model_pb2.SafePsrlOptions(method="published", max_kernel_draws=draws)
     return model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), options=options)
 
 
@@ -240,7 +240,7 @@ def test_tables_with_too_many_axes_and_huge_coefficients_get_a_precise_error(wir
     spec.cmdp.reward.shape[:] = [1] * 65 + [12]
     refusal(lambda: wire.create(spec), Code.INVALID_ARGUMENT, field="spec.shape of reward")
     spec = make_spec()
-    spec.options.pessimism_coefficient = 1e308
+    spec.options.method, spec.options.pessimism_coefficient = "published", 1e308
     refusal(lambda: wire.create(spec), Code.INVALID_ARGUMENT, field="spec.options.pessimism_coefficient")
 
 
