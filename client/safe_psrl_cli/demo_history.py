@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-METHOD: Final = "published"
+METHOD: Final = "certified"
 RECENT: Final = 200  # episodes of a mean
 
 

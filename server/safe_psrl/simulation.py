@@ -14,7 +14,7 @@ from safe_psrl.compiled import compiled
 from safe_psrl.learner import AgentState, SafePsrl, blank_state
 from safe_psrl.methods.certified import begin_certified_episode
 from safe_psrl.methods.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
-from safe_psrl.planning.evaluation import dot, evaluate_policy
+from safe_psrl.planning.evaluation import dot, evaluate_mixture, evaluate_policy
 from safe_psrl.planning.optimum import checked_kernel, exact_optimum
 from safe_psrl.posterior.streams import ENVIRONMENT, MAX_SEED, stream_of, uniform
 from safe_psrl.problem.checks import checked_integer, sealed
@@ -186,26 +186,16 @@ def finish_episode(
 ) -> None:
     """Account for the plan of episode `k` and play it."""
     values = np.empty_like(draft.values)
-    evaluate_plan(world, draft, values)
+    if draft.shares.size > 0:
+        evaluate_mixture(world.p, world.next_states, world.signals, draft.mixture, draft.shares, values)
+    else:
+        evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
     enter(ledger, problem, values, world.best_reward)
     play_episode(stream_of(environment_seed, k, ENVIRONMENT), world, draft.policy, memory)
     for i in range(memory.dual.size):
         memory.dual[i] = draft.dual_next[i]
     if memory.visits.shape[0] > 0:
         estimate(memory)
-
-
-@compiled
-def evaluate_plan(world: World, draft: Draft, values: Floats) -> None:
-    """Write the true values of the policy, or of the mixture that it was drawn from."""
-    evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
-    if draft.shares.size > 0:
-        part_values = np.empty_like(values)
-        values[:] = 0.0
-        for part in range(draft.shares.size):
-            if draft.shares[part] > 0.0:
-                evaluate_policy(world.p, world.next_states, world.signals, draft.mixture[part], part_values)
-                values += draft.shares[part] * part_values
 
 
 @compiled

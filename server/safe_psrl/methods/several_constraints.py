@@ -15,7 +15,7 @@ from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.planning.evaluation import evaluate_policy
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
-from safe_psrl.posterior.uncertainty import Belief, belief_of, least_cautious_cost, upper_signal
+from safe_psrl.posterior.uncertainty import Belief, belief_of, least_cautious_cost, write_upper_signal
 
 MAX_COLUMNS = 100
 EXCESS_PRICE = 1e6  # of a budget that is not kept: rewards are at most the horizon
@@ -38,7 +38,7 @@ def begin_with_several(
     belief = belief_of(problem.prior, problem.next_states, counts)
     bounded = signals.copy()
     for i in range(1, len(signals)):
-        bounded[i] = upper_signal(signals[i], learned[i], sums[i], visits, problem.z)
+        write_upper_signal(signals[i], learned[i], sums[i], visits, problem.z, bounded[i])
     Columns(problem, bounded, belief, draft).search()
     finish_draft(problem, signals, belief, seed, k, draft)
     return 1, True

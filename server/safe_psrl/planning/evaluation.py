@@ -8,7 +8,7 @@ Shapes: kernel `p` [1|H, S, A, W], `signals` [N, 1|H, S, A], deterministic `poli
 
 import numpy as np
 
-from safe_psrl.arrays import Floats, NextStates, Policy
+from safe_psrl.arrays import Floats, NextStates, Policies, Policy
 from safe_psrl.compiled import compiled, compiled_sum, inlined
 
 
@@ -77,6 +77,23 @@ def evaluate_randomised(p: Floats, next_states: NextStates, signals: Floats, pro
 
 
 @compiled
+def evaluate_mixture(
+    p: Floats, next_states: NextStates, signals: Floats, mixture: Policies, shares: Floats, values: Floats
+) -> None:
+    """Write V_1 of each signal for deterministic policies [N, H, S] of which one is drawn with its share [N]."""
+    part_values = np.empty(values.shape)
+    for n in range(values.shape[0]):
+        for s in range(values.shape[1]):
+            values[n, s] = 0.0
+    for part in range(shares.size):
+        if shares[part] > 0.0:
+            evaluate_policy(p, next_states, signals, mixture[part], part_values)
+            for n in range(values.shape[0]):
+                for s in range(values.shape[1]):
+                    values[n, s] += shares[part] * part_values[n, s]
+
+
+@compiled
 def occupancy(p: Floats, next_states: NextStates, probabilities: Floats, initial: Floats) -> Floats:
     """[H, S, A]: the probability of being in s and playing a at each step, under a randomised policy."""
     horizon, num_states, num_actions = probabilities.shape
@@ -101,7 +118,8 @@ def state_occupancy(p: Floats, next_states: NextStates, policy: Policy, initial:
     """[H, S]: the probability of being in s at each step, under a deterministic policy."""
     horizon, num_states = policy.shape
     reached = np.zeros((horizon, num_states))
-    reached[0] = initial
+    for s in range(num_states):
+        reached[0, s] = initial[s]
     for h in range(horizon - 1):
         step, step_states = h if p.shape[0] > 1 else 0, h if next_states.shape[0] > 1 else 0
         for s in range(num_states):

@@ -114,8 +114,9 @@ def least_cautious_cost(belief: Belief, doubt: Floats, cost: Floats, available: 
                     total = cost[step_cost, s, a] + (1.0 - share) * onward + share * worst
                     if total < now[s]:
                         now[s], policy[h, s] = total, a
-        ahead[0] = now
-    return dot(initial, ahead[0])
+        for s in range(num_states):
+            ahead[0, s] = now[s]
+    return dot(initial, now)
 
 
 @compiled
@@ -167,19 +168,19 @@ def add_gains(belief: Belief, course: Course, begin: int, end: int, s: int, a: i
 
 
 @compiled
-def upper_signal(signal: Floats, learned: Mask, sums: Floats, visits: Counts, z: float) -> Floats:
+def write_upper_signal(signal: Floats, learned: Mask, sums: Floats, visits: Counts, z: float, upper: Floats) -> None:
     """[1|H, S, A]: known entries as they are; Wilson's upper bound of learned ones, which is 1 where nothing was observed.
 
     It holds for any observations in [0, 1]: none varies more than those that are 0 or 1 with the same mean.
     """
-    upper = signal.copy()
-    if visits.shape[0] == 0:
-        return upper
-    flat, unknown, observed, seen = upper.ravel(), learned.ravel(), sums.ravel(), visits.ravel()
+    steps, num_states, num_actions = signal.shape
     square = z * z
-    for i in range(flat.size):
-        if unknown[i]:
-            n = float(seen[i])
-            spread = math.sqrt(max(0.0, observed[i] * (n - observed[i]) / n) + square / 4.0) if n > 0.0 else z / 2.0
-            flat[i] = min(1.0, (observed[i] + square / 2.0 + z * spread) / (n + square))
-    return upper
+    for h in range(steps):
+        for s in range(num_states):
+            for a in range(num_actions):
+                upper[h, s, a] = signal[h, s, a]
+                if learned[h, s, a]:
+                    n, total = float(visits[h, s, a]), sums[h, s, a]
+                    variance = total * (n - total) / n if n > 0.0 else 0.0
+                    spread = math.sqrt(max(0.0, variance) + square / 4.0)
+                    upper[h, s, a] = min(1.0, (total + square / 2.0 + z * spread) / (n + square))

@@ -59,8 +59,8 @@ def creation_warnings(record: AgentRecord) -> list[str]:
         episodes = episodes_above_budget(spec, learner.options, i)
         if episodes > MANY_EPISODES:
             found.append(
-                f"{name}: the pessimism of the method {learner.options.method} exceeds the budget for {episodes:,} episodes, and "
-                "the agent plays for the least cost until then; the method certified does not"
+                f"{name}: the pessimism of the method {learner.options.method} exceeds the budget for {episodes:,} episodes, "
+                "in which the agent plays for the least cost; the method certified does not"
             )
     if learner.options.is_certified and is_short(learner) and learner.plan(learner.initial_state()).certificate == "none":
         found.append("no policy is known to keep the budgets yet: the one with the lowest bound is played until one is")
