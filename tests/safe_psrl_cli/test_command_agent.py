@@ -52,7 +52,8 @@ def test_an_agent_from_creation_to_deletion(run: Command, agent_name: str, tmp_p
 
 
 def test_json_is_stable_and_has_numbers_and_words(run: Command, agent_name: str) -> None:
-    run("create", agent_name, "--preset", "streaming-buffer", "--set", "pessimism_coefficient=theorem", "--json")
+    options = ("--set", "method=published", "--set", "pessimism_coefficient=theorem")
+    run("create", agent_name, "--preset", "streaming-buffer", *options, "--json")
     first = run("show", agent_name, "--json", "--spec").stdout
     assert run("show", agent_name, "--json", "--spec").stdout == first
     document = json.loads(first)
@@ -112,7 +113,8 @@ def test_only_what_the_method_has_is_shown(
 def test_a_specification_file_with_settings_of_the_agent(run: Command, agent_name: str, tmp_path: Path, kind: str) -> None:
     document = spec_to_document(preset("factored-toy"))
     fallback = [[0, 0, 0]] * 6
-    settings = {"seed": 4, "max_open_episodes": 2, "fallback_policy": fallback, "options": {"cap_pessimism": True}}
+    options = {"method": "published", "cap_pessimism": True}
+    settings = {"seed": 4, "max_open_episodes": 2, "fallback_policy": fallback, "options": options}
     document["agent"] = settings
     file = tmp_path / f"toy.{kind}"
     file.write_text(write_document(document, kind), encoding="utf-8")
