@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from safe_psrl import SafePsrl, SimulatedRun
+from safe_psrl import SafePsrl, SafePsrlOptions, SimulatedRun
 from safe_psrl_cli.simulate import simulate
 from safe_psrl_client import Client
 from safe_psrl_client.agent import MODES
@@ -28,10 +28,15 @@ def run(*arguments: str, code: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_one_agent_learns_as_the_library_does(server: str, agent_name: str, mode: str, buffer: Scenario) -> None:
+def test_one_agent_learns_as_the_library_does(
+    server: str, client: Client, agent_name: str, mode: str, buffer: Scenario
+) -> None:
+    client.create_agent(agent_name, "streaming-buffer", seed=5, options={"method": "published"})
     arguments = ("streaming-buffer", "--target", server, "--agent", agent_name, "--episodes", "20", "--mode", mode)
-    summary = json.loads(run(*arguments, "--seed", "5", "--create", "--json").stdout)
-    library = SimulatedRun(SafePsrl(buffer.spec, seed=5), buffer.transitions_for(5), environment_seed=5)
+    summary = json.loads(run(*arguments, "--seed", "5", "--json").stdout)
+    library = SimulatedRun(
+        SafePsrl(buffer.spec, SafePsrlOptions("published"), seed=5), buffer.transitions_for(5), environment_seed=5
+    )
     library.advance(20)
     (agent,) = summary["agents"]
     assert agent["agent"] == agent_name

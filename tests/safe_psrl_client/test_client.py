@@ -30,7 +30,7 @@ from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
 
 
 def test_creating_an_agent_again_is_harmless_and_with_another_definition_refused(client: Client, agent_name: str) -> None:
-    options = options_from_document({"pessimism_coefficient": "theorem"})
+    options = options_from_document({"method": "published", "pessimism_coefficient": "theorem"})
     assert not client.create_agent(agent_name, "factored-toy", options=options, seed=1).existed
     assert client.create_agent(agent_name, "factored-toy", options=options, seed=1).existed
     with pytest.raises(AlreadyExistsError):

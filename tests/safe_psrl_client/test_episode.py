@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from safe_psrl import SafePsrlOptions
 from safe_psrl_client import AsyncClient, Client, EpisodeClosedError, NotFoundError, Transition, play, requests
 from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_testbed import Scenario, TabularEnvironment
@@ -15,7 +16,7 @@ SEED = 3
 def test_the_loop_learns_what_an_agent_in_process_learns(
     client: Client, agent_name: str, world: Callable[[int], TabularEnvironment], buffer: Scenario
 ) -> None:
-    client.create_agent(agent_name, "streaming-buffer", seed=SEED)
+    client.create_agent(agent_name, "streaming-buffer", seed=SEED, options={"method": "published"})
     environment = world(4)
     for number in range(1, 6):
         with client.episode(agent_name, environment.reset()) as episode:
@@ -23,7 +24,7 @@ def test_the_loop_learns_what_an_agent_in_process_learns(
             while not episode.done:
                 next_state, reward, costs, _ = environment.step(episode.action)
                 episode.report(next_state, reward, costs)
-    local = LocalAgent(buffer.spec, seed=SEED)
+    local = LocalAgent(buffer.spec, SafePsrlOptions("published"), seed=SEED)
     play(world(4), local, 5)
     status = client.get_agent(agent_name).status
     assert [c.dual_variable for c in status.constraints] == local.state.dual_variables.tolist()
