@@ -101,14 +101,14 @@ def _report(console: Any, summary: dict[str, Any], files: list[Path]) -> None:
     table.add_row(
         "constraint regret", f"{summary['constraint_regret']:,.1f} (never above {summary['constraint_regret_max']:.1f})"
     )
-    table.add_row("dual variable", f"{summary['dual_variable']:,.2f}")
+    table.add_row("safety margin", f"{summary['safety_margin']:.2f} between the expected cost and the budget")
     if summary["killed_at_episode"]:
         outage = f"after episode {summary['killed_at_episode']:,}; {summary['outage_seconds']:.2f} s until it answered again"
         table.add_row("killed with SIGKILL", outage)
     table.add_row(
         "acknowledged and stored", "the same, each exactly once" if summary["nothing_lost"] else "[red]DIFFERENT[/red]"
     )
-    same = "the same counts and dual variable" if summary["equals_uninterrupted"] else "[red]DIFFERENT[/red]"
+    same = "the same counts" if summary["equals_uninterrupted"] else "[red]DIFFERENT[/red]"
     table.add_row("an uninterrupted run", same)
     console.print(table)
     for path in files:

@@ -14,5 +14,5 @@ class History:
     budget: float
     rewards: list[float] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
-    duals: list[tuple[int, float]] = field(default_factory=list)  # (episode, value)
+    margins: list[tuple[int, float]] = field(default_factory=list)  # (episode, pessimism of its plan)
     killed_at: int = 0

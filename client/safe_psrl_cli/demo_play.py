@@ -23,7 +23,7 @@ from safe_psrl_testbed import LocalAgent, scenario_named
 
 PRESET: Final = "streaming-buffer"
 SEED: Final = 1
-READ_SECONDS: Final = 0.25  # between reads of the dual variable
+READ_SECONDS: Final = 0.25  # between reads of the safety margin
 PATIENCE: Final = 120.0
 
 
@@ -73,14 +73,14 @@ class DemoPlay:
                     self._history.costs.append(result.costs[0])
                     if time.monotonic() - read_at > READ_SECONDS:
                         read_at = time.monotonic()
-                        self._read_dual()
+                        self._read_margin()
         except KeyboardInterrupt:
             interrupted = True
         finally:
             crash.cancel()
             crash.join()
         self._seconds = time.monotonic() - began
-        self._read_dual()
+        self._read_margin()
         return interrupted
 
     def summary(self) -> dict[str, Any]:
@@ -93,10 +93,6 @@ class DemoPlay:
             tally[(0, *place)] = count
         again = LocalAgent(self._scenario.spec, SafePsrlOptions(METHOD), SEED)
         play(self._scenario.environment(SEED), again, status.episode)
-        same = (
-            np.array_equal(again.state.transition_counts, stored)
-            and again.state.dual_variables[0] == status.constraints[0].dual_variable
-        )
         return {
             "episodes": status.completed_episodes,
             "transitions": status.transitions,
@@ -107,11 +103,11 @@ class DemoPlay:
             "cost_budget": self._history.budget,
             "constraint_regret": status.constraints[0].constraint_regret,
             "constraint_regret_max": status.constraints[0].constraint_regret_max,
-            "dual_variable": status.constraints[0].dual_variable,
+            "safety_margin": status.constraints[0].pessimism,
             "killed_at_episode": self._history.killed_at,
             "outage_seconds": self._outage,
             "nothing_lost": bool(np.array_equal(tally, stored)) and status.transitions == int(tally.sum()),
-            "equals_uninterrupted": bool(same),
+            "equals_uninterrupted": bool(np.array_equal(again.state.transition_counts, stored)),
         }
 
     def write(self, directory: Path, summary: dict[str, Any]) -> list[Path]:
@@ -129,9 +125,9 @@ class DemoPlay:
         self._client.create_agent(name, PRESET, options=model_pb2.SafePsrlOptions(method=METHOD), seed=SEED)
         return name
 
-    def _read_dual(self) -> None:
+    def _read_margin(self) -> None:
         constraint = self._client.get_agent(self._name).status.constraints[0]
-        self._history.duals.append((len(self._history.costs), constraint.dual_variable))
+        self._history.margins.append((len(self._history.costs), constraint.pessimism))
 
     def _crash(self) -> None:
         self._history.killed_at = len(self._history.costs)
@@ -147,15 +143,15 @@ class DemoPlay:
     def _live(self) -> Table:
         history = self._history
         table = Table(title=f"Learning {PRESET} over gRPC (means of the last {RECENT} episodes)", title_justify="left")
-        for heading in ("episode", "cost", "budget", "reward", "dual variable"):
+        for heading in ("episode", "cost", "budget", "reward", "safety margin"):
             table.add_column(heading, justify="right", min_width=10)
-        dual = f"{history.duals[-1][1]:,.1f}" if history.duals else "-"
+        margin = f"{history.margins[-1][1]:,.2f}" if history.margins else "-"
         table.add_row(
             f"{len(history.costs):,}",
             f"{_mean(history.costs):.2f}",
             f"{history.budget:g}",
             f"{_mean(history.rewards):.2f}",
-            dual,
+            margin,
         )
         return table
 

@@ -25,7 +25,7 @@ from safe_psrl.compiled import compiled
 from safe_psrl.methods.episode import Draft, Problem
 from safe_psrl.methods.schedule import dual_scale_at
 from safe_psrl.planning.backward_induction import plan_policy
-from safe_psrl.planning.evaluation import dot, evaluate_mixture, evaluate_policy
+from safe_psrl.planning.evaluation import copy_table, dot, evaluate_mixture, evaluate_policy
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import ACTIONS, POSTERIOR, stream_of, uniform
 from safe_psrl.posterior.uncertainty import (
@@ -103,22 +103,14 @@ def search_mixture(problem: Problem, signals: Floats, belief: Belief, draft: Dra
             break  # no policy lies above the line through the two
         within = point.bound <= tau + ROUNDING
         if attempt == REWARD or (attempt > CAUTIOUS and not within):
-            copy_policy(policy, draft.mixture[0])
+            copy_table(policy, draft.mixture[0])
             costly = point
         elif attempt == WORST_CASE or within or point.bound < cheap.bound:
-            copy_policy(policy, draft.mixture[1])
+            copy_table(policy, draft.mixture[1])
             cheap = point
         if costly.bound <= tau + ROUNDING:
             break
     share_out(problem, signals, belief, draft, costly, cheap)
-
-
-@compiled
-def copy_policy(policy: Policy, target: Policy) -> None:
-    """Element by element: an assignment to a slice takes seconds to compile."""
-    for h in range(policy.shape[0]):
-        for s in range(policy.shape[1]):
-            target[h, s] = policy[h, s]
 
 
 @compiled
@@ -130,17 +122,22 @@ def candidate(
     If even the least cost in the worst case is not within the budget, nothing can be done for certain, and doubt would only
     delay learning: it is set to 0.
     """
+    tau, initial = problem.tau[0], problem.initial
+    bound, basis = np.inf, CERTAIN
     if attempt in {WORST_CASE, CAUTIOUS}:
         doubt = np.ones_like(belief.doubt) if attempt == WORST_CASE else belief.doubt
-        least = least_cautious_cost(belief, doubt, signals[1], problem.available, policy, problem.initial)
-        if attempt == WORST_CASE and least >= problem.tau[0]:
-            belief.doubt.fill(0.0)
+        least = least_cautious_cost(belief, doubt, signals[1], problem.available, policy, initial)
+        if attempt == WORST_CASE:
+            bound = least
+            if least >= tau:
+                belief.doubt.fill(0.0)
         evaluate_policy(draft.p, problem.next_states, signals, policy, draft.values)
     else:
         weights = np.array([0.0, -1.0]) if attempt == CHEAPEST else np.array([1.0, -price])
         plan_policy(draft.p, problem.next_states, signals, weights, problem.available, policy, draft.values, draft.stop)
-    bound, basis = bound_of(belief, signals[1], policy, problem.initial, problem.tau[0], problem.z)
-    return Point(dot(problem.initial, draft.values[0]), dot(problem.initial, draft.values[1]), bound, basis)
+    if attempt != WORST_CASE:
+        bound, basis = bound_of(belief, signals[1], policy, initial, tau, problem.z)
+    return Point(dot(initial, draft.values[0]), dot(initial, draft.values[1]), bound, basis)
 
 
 @compiled
@@ -182,8 +179,8 @@ def confident_share(belief: Belief, cost: Floats, mixture: Policies, initial: Fl
     costs, covariance = np.zeros(2), np.zeros((2, 2))
     for i in range(2):
         costs[i] = dot(initial, courses[i].costs_to_go[0])
-        for j in range(2):
-            covariance[i, j] = cost_covariance(belief, courses[i], courses[j])
+        for j in range(i, 2):
+            covariance[i, j] = cost_covariance(belief, courses[i], courses[j], i == j)
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         share = 0.5 * (low + high)
@@ -208,7 +205,7 @@ def finish_draft(problem: Problem, signals: Floats, belief: Belief, seed: int, k
         part += 1
     while draft.shares[part] <= 0.0:  # rounding left a rest
         part -= 1
-    copy_policy(draft.mixture[part], draft.policy)
+    copy_table(draft.mixture[part], draft.policy)
     for kernel in (belief.mean, draft.p):
         evaluate_mixture(kernel, problem.next_states, signals, draft.mixture, draft.shares, draft.values)
         for i in range(draft.dual_next.size):

@@ -122,7 +122,7 @@ def least_cautious_cost(belief: Belief, doubt: Floats, cost: Floats, available: 
 @compiled
 def confident_bound(belief: Belief, course: Course, initial: Floats, z: float) -> float:
     """U of a policy."""
-    return dot(initial, course.costs_to_go[0]) + z * math.sqrt(max(0.0, cost_covariance(belief, course, course)))
+    return dot(initial, course.costs_to_go[0]) + z * math.sqrt(max(0.0, cost_covariance(belief, course, course, True)))
 
 
 @compiled
@@ -132,16 +132,19 @@ def certain_bound(belief: Belief, cost: Floats, policy: Policy, initial: Floats)
 
 
 @compiled
-def cost_covariance(belief: Belief, first: Course, second: Course) -> float:
-    """Of the expected costs of two policies; sigma^2 if they are the same."""
+def cost_covariance(belief: Belief, first: Course, second: Course, same: bool) -> float:
+    """Of the expected costs of two policies; sigma^2 if they are the `same`."""
     steps, num_states, num_actions, width = belief.mean.shape
     horizon, total = first.policy.shape[0], 0.0
-    gain, other = np.zeros(width), np.zeros(width)
+    gain = np.zeros(width)
+    other = gain if same else np.zeros(width)
     for step in range(steps):
         end = horizon if steps == 1 else step + 1
         for s in range(num_states):
             for a in range(num_actions):
-                if not add_gains(belief, first, step, end, s, a, gain) or not add_gains(belief, second, step, end, s, a, other):
+                if not write_gains(belief, first, step, end, s, a, gain):
+                    continue
+                if not same and not write_gains(belief, second, step, end, s, a, other):
                     continue
                 row = belief.mean[step, s, a]
                 centre, shared = dot(row, gain), 0.0
@@ -152,7 +155,7 @@ def cost_covariance(belief: Belief, first: Course, second: Course) -> float:
 
 
 @compiled
-def add_gains(belief: Belief, course: Course, begin: int, end: int, s: int, a: int, gain: Floats) -> bool:
+def write_gains(belief: Belief, course: Course, begin: int, end: int, s: int, a: int, gain: Floats) -> bool:
     """Write G(s,a,.) of the steps from `begin` to `end`; return whether the policy plays the pair at all."""
     played = False
     for h in range(begin, end):

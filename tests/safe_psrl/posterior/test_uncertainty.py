@@ -50,7 +50,7 @@ def belief_without_doubt(spec: CmdpSpec, counts: np.ndarray) -> Belief:
 def sigma_of(spec: CmdpSpec, counts: np.ndarray, policy: np.ndarray) -> float:
     belief = belief_without_doubt(spec, counts)
     course = course_of(belief, spec.signals[1], policy, spec.initial_distribution)
-    return math.sqrt(cost_covariance(belief, course, course))
+    return math.sqrt(cost_covariance(belief, course, course, True))
 
 
 def sampled_costs(spec: CmdpSpec, counts: np.ndarray, policies: list[np.ndarray], draws: int) -> np.ndarray:
@@ -85,8 +85,10 @@ def test_covariance_of_two_policies() -> None:
         first, second = (course_of(belief, spec.signals[1], policy, spec.initial_distribution) for policy in policies)
         drawn = np.cov(sampled_costs(spec, counts, policies, 4_000).T)
         tolerance = 0.05 * math.sqrt(drawn[0, 0] * drawn[1, 1])
-        assert cost_covariance(belief, first, second) == pytest.approx(drawn[0, 1], abs=tolerance)
-        assert cost_covariance(belief, second, first) == pytest.approx(cost_covariance(belief, first, second), rel=1e-9)
+        assert cost_covariance(belief, first, second, False) == pytest.approx(drawn[0, 1], abs=tolerance)
+        assert cost_covariance(belief, second, first, False) == pytest.approx(
+            cost_covariance(belief, first, second, False), rel=1e-9
+        )
 
 
 def test_sigma_of_one_row_by_hand() -> None:
@@ -99,7 +101,7 @@ def test_sigma_of_one_row_by_hand() -> None:
     belief, start, policy = belief_of(prior, EVERY_STATE, counts), np.array([1.0, 0.0, 0.0]), np.zeros((2, 3), np.int32)
     share = 3.5 / 9
     course = course_of(belief, cost, policy, start)
-    assert cost_covariance(belief, course, course) == pytest.approx(share * (1 - share) / 10, rel=1e-12)
+    assert cost_covariance(belief, course, course, True) == pytest.approx(share * (1 - share) / 10, rel=1e-12)
     doubt = (1 + 8 / 8) ** -2
     cautious = (1 - doubt) * share + doubt
     expected = cautious + 2 * math.sqrt(share * (1 - share) / 10)
