@@ -4,16 +4,19 @@ from collections.abc import Sequence
 
 from safe_psrl.errors import TransitionError
 from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition, act, settle
-from safe_psrl.problem.options import SafePsrlOptions
+from safe_psrl.problem.options import CERTIFIED, SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_client.errors import EpisodeClosedError, EpisodeOpenError
 
 
 class LocalAgent:
-    """Safe PSRL for `spec`, learning as it is stepped. The same seed and observations give the same actions."""
+    """An agent for `spec`, learning as it is stepped. The same seed and observations give the same actions.
+
+    Without `options` it has the service's default method, `certified`.
+    """
 
     def __init__(self, spec: CmdpSpec, options: SafePsrlOptions | None = None, seed: int = 0) -> None:
-        self._learner = SafePsrl(spec, options, seed)
+        self._learner = SafePsrl(spec, options or SafePsrlOptions(CERTIFIED), seed)
         self._state = self._learner.initial_state()
         self._plan: Plan | None = None
         self._step = 0

@@ -122,12 +122,14 @@ def constraint() -> Row:
         [
             over_time(
                 "Cost of an episode",
-                "Reported, last and mean; what the plan expects; the budget; and what plans aim at, the budget less pessimism.",
+                "Reported, last and mean; what the plan expects, and at most expects (certified); the budget; and what plans "
+                "aim at, the budget less pessimism.",
                 [
                     *lines(
                         episode_cost="last {{constraint}}",
                         episode_cost_mean="mean {{constraint}}",
                         predicted_cost="planned {{constraint}}",
+                        certified_cost="certified {{constraint}}",
                         cost_budget="budget {{constraint}}",
                         satisfiable_cost="satisfiable {{constraint}}",
                     ),
@@ -137,8 +139,13 @@ def constraint() -> Row:
             ),
             over_time(
                 "Constraint regret",
-                "Reported costs less budgets, summed over completed episodes, and the maximum. Above zero: violated.",
-                lines(constraint_regret="now {{constraint}}", constraint_regret_max="greatest {{constraint}}"),
+                "Reported costs less budgets, summed over completed episodes, and the maximum. Above zero: violated. Strong "
+                "violation: the sum of the positive parts only.",
+                lines(
+                    constraint_regret="now {{constraint}}",
+                    constraint_regret_max="greatest {{constraint}}",
+                    strong_violation="strong violation {{constraint}}",
+                ),
                 "none",
                 ((0.0, RED),),
                 width=9,

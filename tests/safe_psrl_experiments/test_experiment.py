@@ -16,10 +16,11 @@ from safe_psrl_experiments.runs import run_job
 from safe_psrl_testbed import scenario_named
 
 HEADER = (
-    "algorithm,seed,episode,objective_regret,constraint_regret,constraint_regret_max,violating_episodes,dual_variable,pessimism"
+    "algorithm,seed,episode,objective_regret,constraint_regret,constraint_regret_max,strong_violation,violating_episodes,"
+    "dual_variable,pessimism"
 )
 
-SUMMED = ("objective_regret", "constraint_regret", "constraint_regret_max", "violating_episodes")
+SUMMED = ("objective_regret", "constraint_regret", "constraint_regret_max", "strong_violation", "violating_episodes")
 
 
 def run(experiment: Experiment, directory: Path, jobs: int = 1) -> Outcome:
@@ -73,7 +74,11 @@ def test_several_constraints_have_a_column_each(tmp_path: Path) -> None:
     outcome = run(Experiment("random:constraints=2", ["safe-psrl"], 300, 2), tmp_path, jobs=2)
     assert list(rows_of(tmp_path)[0]) == [
         *("algorithm", "seed", "episode", "objective_regret"),
-        *(f"{column}.cost-{i}" for column in ("constraint_regret", "constraint_regret_max") for i in (1, 2)),
+        *(
+            f"{column}.cost-{i}"
+            for column in ("constraint_regret", "constraint_regret_max", "strong_violation")
+            for i in (1, 2)
+        ),
         "violating_episodes",
         *(f"{column}.cost-{i}" for column in ("dual_variable", "pessimism") for i in (1, 2)),
     ]

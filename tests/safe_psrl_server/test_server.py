@@ -21,11 +21,11 @@ from tests.safe_psrl_server.wire import Code, Wire, refusal, serving
 
 def test_declared_agents_exist_when_the_server_is_ready(tmp_path: Path) -> None:
     """Created at the first start, found at the second, with what they learned."""
-    declared = [{"name": "a", "preset": "inventory", "seed": 3, "options": {"pessimism_coefficient": 0.5}}]
+    declared = [{"name": "a", "preset": "inventory", "seed": 3, "options": {"confidence": 0.9}}]
     for episode in (1, 2):
         with serving(store=f"sqlite:{tmp_path}", agents=declared) as wire:
             spec = wire.admin.GetAgent(admin_pb2.GetAgentRequest(agent="a", with_spec=True)).spec
-            assert (spec.seed, spec.options.pessimism_coefficient) == (3, 0.5)
+            assert (spec.seed, spec.options.method, spec.options.confidence) == (3, "certified", 0.9)
             assert wire.start("a", 0, abandon_open=True).episode == episode
 
 
