@@ -79,6 +79,12 @@ class AgentCharts:
 
     def _show_dual(self, points: Sequence[Point]) -> None:
         i, status = self._constraint, self._agent.status.constraints[self._constraint]
+        if status.HasField("certified_cost"):  # no dual variable
+            self._dual.show([line("pessimism", [(p.completed, p.pessimism[i]) for p in points], SECOND)])
+            self._dual.note.set_text(
+                f"The plan expects {status.pessimism:,.4g} less than the cost that is certified, {status.certified_cost:,.4g}."
+            )
+            return
         dual = line("dual variable", [(p.completed, p.duals[i]) for p in points], FIRST)
         pessimism = line("pessimism (right)", [(p.completed, p.pessimism[i]) for p in points], SECOND, axis=1)
         self._dual.show([dual, pessimism], second_axis=" ")

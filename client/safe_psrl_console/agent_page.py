@@ -15,6 +15,7 @@ from safe_psrl_console.connection import Connection
 from safe_psrl_console.controls import Gauge, Text, block
 from safe_psrl_console.fleet import Event, WatchedAgent
 from safe_psrl_console.layout import page_layout
+from safe_psrl_proto.v1 import model_pb2
 
 UPDATE_SECONDS: Final = 1.0
 SHOWN_EVENTS: Final = 12
@@ -150,6 +151,13 @@ class _AgentView:
                 Text("li", "No events since the console started.", "none")
 
 
+CERTIFICATES: Final = {
+    model_pb2.CERTIFICATE_CONFIDENCE: "The plan is certified to cost at most {:.3f}, at the agent's confidence.",
+    model_pb2.CERTIFICATE_CERTAIN: "The plan costs at most {:.3f}, whatever the environment does.",
+    model_pb2.CERTIFICATE_NONE: "No policy is known to keep the budget: the plan may cost {:.3f}.",
+}
+
+
 class _ConstraintCard:
     """One constraint's gauge and its text."""
 
@@ -159,9 +167,12 @@ class _ConstraintCard:
             self._gauge = Gauge()
             self._recent = Text("p")
             self._sum = Text("p")
+            self._certificate = Text("p")
 
     def show(self, agent: WatchedAgent, i: int, budget_status: BudgetStatus) -> None:
         status = agent.status.constraints[i]
+        if status.HasField("certified_cost"):
+            self._certificate.set_text(CERTIFICATES[agent.status.certificate].format(status.certified_cost))
         self._gauge.show(budget_status.level, budget_status.cost, budget_status.budget, budget_status.share)
         if not budget_status.known:
             self._recent.set_text(f"The budget is {budget_status.budget:g} per episode.")

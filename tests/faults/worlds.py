@@ -29,7 +29,7 @@ class World:
             "constraints": [
                 {"name": f"cost-{i}", "cost": cost, "learned": i == 1, **limits} for i, cost in enumerate(self.costs)
             ],
-            "agent": {"seed": seed},
+            "agent": {"seed": seed, "options": {"method": "published"}},  # dual variables are state to be lost, too
         }
         return spec_from_document(document)
 

@@ -1,5 +1,7 @@
 """Gymnasium environments as agents play them."""
 
+import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -145,6 +147,25 @@ def test_known_values_are_in_the_specification() -> None:
 def test_a_table_of_another_shape_is_refused_by_its_name(field: str, knowledge: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match=rf"^shape of {field} = "):
         _ = bridge_of(**knowledge).spec
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {0: 0.25},
+        lambda _state, action: 0.25 if action == 0 else None,
+        [[0.25, math.nan]] * 4,
+    ],
+    ids=["by action", "by function", "by table"],
+)
+def test_a_cost_may_be_known_in_part(known: Any) -> None:
+    """The rest is learned, and known entries are not. The terminal state costs nothing for certain."""
+    bridge = GymBridge(Walk(), [dataclasses.replace(COST, known=known)], horizon=9)
+    learned, costs = bridge.spec.learned[1, 0], bridge.spec.signals[1, 0]
+    assert learned[:4].tolist() == [[False, True]] * 4
+    assert costs[:4, 0].tolist() == [0.25] * 4
+    assert not learned[4].any()
+    assert list(bridge.definition().cmdp.constraints[0].unknown_costs.values) == [0.0, 1.0] * 4 + [0.0, 0.0]
 
 
 def test_next_states_may_be_listed() -> None:

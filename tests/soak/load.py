@@ -18,6 +18,7 @@ from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.store.backup import copy_directory
 from tests.soak.sampling import Latencies
 from tests.system.players import (
+    PAPERS,
     LedgerAgent,
     Player,
     TwoCallPlayer,
@@ -159,7 +160,7 @@ class Load:
 
     def _play_library(self, mode: Any) -> None:
         with Client(self._server.target, patience=PATIENCE) as client, RemoteAgent(client, mode, mode) as agent:
-            patiently(lambda: client.create_agent(mode, "streaming-buffer", seed=self._seed))
+            patiently(lambda: client.create_agent(mode, "streaming-buffer", options=PAPERS, seed=self._seed))
             environment = streaming_buffer()
             ledger = LedgerAgent(TimedAgent(agent, self._latencies, self._pace(self._steps / 4)), environment.spec)
             episodes = 0

@@ -4,14 +4,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from safe_psrl import CmdpSpec, Constraint, SafePsrl, Transition, act, settle
+from safe_psrl import CmdpSpec, Constraint, SafePsrl, SafePsrlOptions, Transition, act, settle
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from safe_psrl_server.agents.definition import cmdp_to_message, unpack
 from safe_psrl_testbed import scenario_named
@@ -75,7 +75,7 @@ class Player:
         self.ledger = empty_ledger(self._spec)
 
     def create(self) -> None:
-        definition = model_pb2.AgentSpec(cmdp=cmdp_to_message(self._spec), seed=self.seed)
+        definition = model_pb2.AgentSpec(cmdp=cmdp_to_message(self._spec), options=PAPERS, seed=self.seed)
         self.call(self.server.admin.CreateAgent, admin_pb2.CreateAgentRequest(agent=self.agent, spec=definition))
 
     def play_episode(self) -> None:
@@ -174,10 +174,13 @@ class LedgerAgent:
         return action
 
 
+PAPERS: Final = model_pb2.SafePsrlOptions(method="published")  # its dual variables are state to be lost, too
+
+
 def uninterrupted(new_environment: NewEnvironment, seed: int, episodes: int) -> Ledger:
     """The ledger of the library on its own, with the same seeds."""
     environment = new_environment()
-    ledger, learner = empty_ledger(environment.spec), SafePsrl(environment.spec, seed=seed)
+    ledger, learner = empty_ledger(environment.spec), SafePsrl(environment.spec, SafePsrlOptions("published"), seed)
     memory = learner.initial_state()
     for _ in range(episodes):
         state, reward = environment.reset(), 0.0

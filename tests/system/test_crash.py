@@ -12,6 +12,7 @@ import pytest
 from safe_psrl_client import Client, RemoteAgent
 from safe_psrl_client.play import play_episode
 from tests.system.players import (
+    PAPERS,
     LedgerAgent,
     Player,
     check_ledger,
@@ -118,7 +119,7 @@ def test_the_client_library_goes_on_in_each_of_its_modes(started_server: NewServ
     with Client(server.target, patience=300) as client, ExitStack() as open_agents:
 
         def playing(mode: str) -> Callable[[], None]:
-            client.create_agent(mode, "streaming-buffer", seed=len(mode))
+            client.create_agent(mode, "streaming-buffer", options=PAPERS, seed=len(mode))
             environment = streaming_buffer()
             agent = open_agents.enter_context(RemoteAgent(client, mode, mode))
             agents[mode], episodes[mode] = LedgerAgent(agent, environment.spec), []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import safe_psrl_proto
-from safe_psrl import SafePsrl, Transition, act
+from safe_psrl import SafePsrl, SafePsrlOptions, Transition, act
 from safe_psrl_proto.v1 import admin_pb2
 from safe_psrl_server.agents.definition import definition_of, unpack
 from tests.system.server_process import NewServer
@@ -50,7 +50,7 @@ def test_twenty_episodes_from_node(started_server: NewServer, node_directory: Pa
     agent = server.admin.GetAgent(admin_pb2.GetAgentRequest(agent="node", with_spec=True))
     spec = definition_of(agent.spec).spec
     counts = np.zeros(spec.dirichlet_prior.shape, np.int64)
-    learner = SafePsrl(spec, seed=7)
+    learner = SafePsrl(spec, SafePsrlOptions("certified"), 7)
     memory = learner.initial_state()
     for episode in episodes:
         memory, plan = learner.start_episode(memory)

@@ -8,8 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.safe_psrl.cases import TWO_CONSTRAINTS, spec_of
 
-from safe_psrl import CmdpSpec, Constraint, constraint_regret_bound, dual_variable_bound, feasibility_episode, preset, psrl_term
-from safe_psrl.methods.bounds import EXACT_TERMS, pessimism_sum
+from safe_psrl import (
+    CmdpSpec,
+    Constraint,
+    SafePsrlOptions,
+    constraint_regret_bound,
+    dual_variable_bound,
+    feasibility_episode,
+    preset,
+    psrl_term,
+)
+from safe_psrl.methods.bounds import EXACT_TERMS, episodes_above_budget, pessimism_sum
 from safe_psrl.methods.schedule import pessimism_at
 
 SIZES = st.tuples(st.integers(1, 30), st.integers(1, 8), st.integers(1, 20))
@@ -27,6 +36,22 @@ def epsilon(k: float, spec: CmdpSpec, k_epsilon: float) -> float:
     log = math.log(max(2.0, k * spec.num_states * spec.num_actions * spec.horizon))
     size = math.sqrt(spec.horizon**3 * spec.num_states**2 * spec.num_actions)
     return k_epsilon * size * (log + 1) / math.sqrt(k * log)
+
+
+@given(SIZES, st.floats(0.1, 1), st.sampled_from(["theorem", "published"]), st.booleans())
+def test_episodes_in_which_the_pessimism_exceeds_the_budget(
+    sizes: tuple[int, int, int], budget: float, method: str, capped: bool
+) -> None:
+    """The last episode at which epsilon_k is not below tau; none if it is capped, or certified."""
+    spec = problem(sizes, budget, 0.1)
+    options = SafePsrlOptions(method, cap_pessimism=capped)
+    last = episodes_above_budget(spec, options)
+    assert episodes_above_budget(spec, SafePsrlOptions("certified")) == 0
+    if capped:
+        assert last == 0
+        return
+    assert last == 0 or epsilon(last, spec, options.pessimism_coefficient) >= spec.cost_budgets[0] * (1 - 1e-9)
+    assert epsilon(last + 1, spec, options.pessimism_coefficient) < spec.cost_budgets[0] * (1 + 1e-9)
 
 
 @given(SIZES, st.floats(0.1, 1), st.floats(0, 0.9))

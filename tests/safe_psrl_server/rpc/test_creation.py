@@ -30,6 +30,24 @@ def test_an_agent_by_preset(wire: Wire, preset: str) -> None:
     assert wire.start(f"by-{preset}", 0).episode == 1
 
 
+def test_a_method_that_acts_late_is_reported(wire: Wire) -> None:
+    """The theorem's pessimism exceeds the streaming buffer's budget for more than a thousand episodes."""
+    options = model_pb2.SafePsrlOptions(method="theorem")
+    [warning] = create(wire, "late", preset="streaming-buffer", options=options).warnings
+    assert "the pessimism of the method theorem exceeds the budget for" in warning
+    assert "certified" in warning
+    assert not create(wire, "soon", preset="streaming-buffer").warnings
+
+
+def test_a_budget_that_no_policy_is_known_to_keep_is_reported(wire: Wire) -> None:
+    """Every action costs 1 a step."""
+    spec = make_spec()
+    for constraint in spec.cmdp.constraints:
+        constraint.cost.values[:] = [1.0] * len(constraint.cost.values)
+    [warning] = create(wire, "hopeless", spec=spec).warnings
+    assert warning.startswith("no policy is known to keep the budgets")
+
+
 def test_options_and_seed_of_a_preset(wire: Wire) -> None:
     """They reach the algorithm: other pessimism, other samples."""
     published = model_pb2.SafePsrlOptions(method="published")
