@@ -66,7 +66,11 @@ def gullible(patch: pytest.MonkeyPatch) -> None:
 
 def unread(patch: pytest.MonkeyPatch) -> None:
     """Bytes that are no message are left to gRPC."""
-    patch.setattr(middleware, "parsed", lambda parse, data: parse(data))
+
+    async def careless(parse: Callable[[bytes], Any], data: bytes) -> Any:
+        return parse(data)
+
+    patch.setattr(middleware, "parsed", careless)
 
 
 def asleep(patch: pytest.MonkeyPatch) -> None:

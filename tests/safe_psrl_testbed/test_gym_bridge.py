@@ -78,7 +78,7 @@ def test_a_termination_leads_to_the_terminal_state() -> None:
 
 def test_an_episode_may_end_with_its_first_step() -> None:
     bridge = bridge_of(Walk(end=1))
-    agent = LocalAgent(bridge.spec, seed=1)
+    agent = LocalAgent(bridge.spec, SafePsrlOptions("published"), seed=1)
     assert [result.steps for result in play(bridge, agent, 5)] != [9] * 5
     assert agent.state.transition_counts[0, 0, 1, 4] > 0
     assert agent.state.transition_counts[0, 0, 1, 1] == 0
