@@ -22,7 +22,7 @@ class AgentPolicy:
 
     @cached_property
     def actions(self) -> list[list[int]]:
-        """[horizon][num_states]: what to play at each step in each state."""
+        """`[horizon][num_states]`: what to play at each step in each state."""
         rows: list[list[int]] = nested_lists((self.policy.horizon, self.policy.num_states), list(self.policy.actions))
         return rows
 
@@ -36,7 +36,7 @@ class AgentPosterior:
 
     @cached_property
     def counts(self) -> Any:
-        """[steps][num_states][num_actions][width]: how often each next state was observed. `numpy.array` accepts it.
+        """`[steps][num_states][num_actions][width]`: how often each next state was observed. `numpy.array` accepts it.
 
         There is one step if the problem is stationary, else one for each of the horizon. The width is num_states, or that of
         the specification's `next_states`.
