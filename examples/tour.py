@@ -129,7 +129,10 @@ write(f"{visited.sum()} of {visited.size} pairs were visited at least 50 times; 
 # %% The policy of the latest episode, beside the optimal one; 0.5 where the policy never arrives
 policy = client.get_policy("room").policy
 drawn = np.array(policy.actions).reshape(HORIZON, LEVELS)
-probabilities = np.array(policy.probabilities).reshape(HORIZON, LEVELS, 2) if policy.probabilities else np.eye(2)[drawn]
+probabilities = np.eye(2)[drawn]
+if policy.mixture:  # this policy was drawn from several
+    parts = [np.eye(2)[np.array(part.actions).reshape(HORIZON, LEVELS)] for part in policy.mixture]
+    probabilities = np.average(parts, axis=0, weights=[part.share for part in policy.mixture])
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained", sharey=True)
 for axis, title, table in ((axes[0], "learned", probabilities), (axes[1], "optimal", optimum.policy)):

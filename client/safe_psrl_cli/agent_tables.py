@@ -77,7 +77,7 @@ def _agent_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> It
 CERTIFICATES: Final = {
     model_pb2.CERTIFICATE_CONFIDENCE: "cost at most {:.6g}, with confidence {:g}",
     model_pb2.CERTIFICATE_CERTAIN: "cost at most {:.6g}, whatever the environment does",
-    model_pb2.CERTIFICATE_NONE: "no: the lowest known bound is {:.6g}, above the budget",
+    model_pb2.CERTIFICATE_NONE: "no: the bound is {:.6g}, above the budget",
 }
 
 

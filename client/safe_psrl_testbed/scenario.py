@@ -12,6 +12,7 @@ from safe_psrl.planning.optimum import checked_kernel, exact_optimum
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import SCENARIO, stream_of
 from safe_psrl.problem.documents import options_from_document, parse_document, scalar_of, spec_from_document
+from safe_psrl.problem.options import CERTIFIED
 from safe_psrl.problem.presets import PRESETS, preset
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_client.documents import spec_from_document as agent_from_document
@@ -102,4 +103,4 @@ def _check_agent(document: dict[str, Any]) -> None:
         agent_from_document(document)
     except InvalidDocumentError as error:
         raise SpecError("agent", document["agent"], str(error)) from None
-    options_from_document(document["agent"].get("options", {}))
+    options_from_document({"method": CERTIFIED, **document["agent"].get("options", {})})

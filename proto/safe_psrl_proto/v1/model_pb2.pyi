@@ -40,7 +40,7 @@ class _CertificateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Certifica
     CERTIFICATE_CERTAIN: _Certificate.ValueType  # 2
     """The worst case: whatever possible next states come."""
     CERTIFICATE_NONE: _Certificate.ValueType  # 3
-    """No policy is known to keep the budgets: the policy with the lowest bound is played, and its bound is above a budget."""
+    """No policy is known to keep the budgets: a policy of low cost is played, and its bound is above a budget."""
 
 class Certificate(_Certificate, metaclass=_CertificateEnumTypeWrapper):
     """What the certified costs of a plan rest on."""
@@ -52,7 +52,7 @@ CERTIFICATE_CONFIDENCE: Certificate.ValueType  # 1
 CERTIFICATE_CERTAIN: Certificate.ValueType  # 2
 """The worst case: whatever possible next states come."""
 CERTIFICATE_NONE: Certificate.ValueType  # 3
-"""No policy is known to keep the budgets: the policy with the lowest bound is played, and its bound is above a budget."""
+"""No policy is known to keep the budgets: a policy of low cost is played, and its bound is above a budget."""
 Global___Certificate: _TypeAlias = Certificate  # noqa: Y015
 
 @_typing.final

@@ -8,8 +8,9 @@ lower one counts. At the start of an episode:
    lie on either side of the budget;
 2. play the costly one with the greatest probability for which the bound of the mixture is within the budget, else the cheap
    one. The choice is drawn once, from (seed, episode), so that the expected cost is exactly the mixture's;
-3. where no policy on that curve is within the budget, the policy of least cautious cost or of least cost in the worst case
-   takes the place of the cheap one; if neither is within the budget, the policy of least bound is played: no certificate.
+3. where no policy on that curve is within the budget, the policy of least cost in the worst case or of least cautious cost
+   takes the place of the cheap one. If neither is within the budget, the policy of least cost on the sample is played, without
+   a certificate: that of least bound would be played for ever, for whatever is played is known best.
 
 A cost that is learned counts with the upper bound of its mean, which is 1 where it has never been observed: what is unknown is
 explored within the budget. It needs no state but the counts.
@@ -105,7 +106,7 @@ def search_mixture(problem: Problem, signals: Floats, belief: Belief, draft: Dra
         if attempt == REWARD or (attempt > CAUTIOUS and not within):
             copy_table(policy, draft.mixture[0])
             costly = point
-        elif attempt == WORST_CASE or within or point.bound < cheap.bound:
+        elif attempt == WORST_CASE or within or (attempt == CHEAPEST and cheap.bound > tau):
             copy_table(policy, draft.mixture[1])
             cheap = point
         if costly.bound <= tau + ROUNDING:

@@ -63,7 +63,7 @@ def creation_warnings(record: AgentRecord) -> list[str]:
                 "in which the agent plays for the least cost; the method certified does not"
             )
     if learner.options.is_certified and is_short(learner) and learner.plan(learner.initial_state()).certificate == "none":
-        found.append("no policy is known to keep the budgets yet: the one with the lowest bound is played until one is")
+        found.append("no policy is known to keep the budgets yet: policies of low cost are played until one is")
     return found
 
 
