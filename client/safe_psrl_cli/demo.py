@@ -47,7 +47,7 @@ def demo(
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
     server = ServerProcess(store or Path(tempfile.mkdtemp(prefix="safe-psrl-demo-")), warm_up=METHOD)
-    console.print("Starting the service: 2 s; the first time about 20 s more, to compile its kernels …", highlight=False)
+    console.print("Starting the service: 2 s; the first time about 45 s more, to compile its kernels …", highlight=False)
     took = server.start()
     console.print(
         f"The service is up after {took:.1f} s: gRPC on {server.target}, metrics on {server.metrics_url}", highlight=False

@@ -14,7 +14,7 @@ from safe_psrl.simulation import SimulatedRun
 def warm_up(methods: Iterable[str] = METHODS) -> None:
     """Load every kernel with which agents of `methods` learn, or compile it.
 
-    Takes about a second; the first time 10 s for the paper's methods, and half a minute for all.
+    Takes about a second; the first time 10 s for the paper's methods, and about a minute for all.
     """
     constraint_regret_bound(factored_toy(), 1)
     for method in methods:
