@@ -34,7 +34,8 @@ def test_a_word_is_completed(words: tuple[str, ...], wanted: list[str]) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_can_be_set_up(shell: str) -> None:
-    script = Path(sys.executable).parent / "safe-psrl"
-    ended = subprocess.run([script, "--show-completion", shell], capture_output=True, text=True, check=False, timeout=60)
+    """Requested as a shell does: `--show-completion` prints the same for the shell that it runs in."""
+    script, request = Path(sys.executable).parent / "safe-psrl", {"_SAFE_PSRL_COMPLETE": f"source_{shell}"}
+    ended = subprocess.run([script], env=os.environ | request, capture_output=True, text=True, check=False, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "_SAFE_PSRL_COMPLETE" in ended.stdout
