@@ -78,7 +78,8 @@ def begin_certified_episode(
     bounded = signals.copy()
     write_upper_signal(signals[1], learned[1], sums[1], visits, problem.z, bounded[1])
     search_mixture(problem, bounded, belief, draft)
-    finish_draft(problem, signals, belief, seed, k, draft)
+    if not draft.stop[0]:
+        finish_draft(problem, signals, belief, seed, k, draft)
     return 1, True
 
 
@@ -92,8 +93,10 @@ def search_mixture(problem: Problem, signals: Floats, belief: Belief, draft: Dra
     costly = cheap = Point(0.0, 0.0, np.inf, NONE)
     for attempt in range(MAX_CANDIDATES):
         price = 0.0
+        if draft.stop[0]:
+            return
         if attempt > CAUTIOUS:
-            if cheap.bound > tau or costly.cost - cheap.cost <= ROUNDING or costly.reward <= cheap.reward or draft.stop[0]:
+            if cheap.bound > tau or costly.cost - cheap.cost <= ROUNDING or costly.reward <= cheap.reward:
                 break
             price = (costly.reward - cheap.reward) / (costly.cost - cheap.cost)
         elif attempt == CAUTIOUS and cheap.bound <= tau:
@@ -127,7 +130,7 @@ def candidate(
     bound, basis = np.inf, CERTAIN
     if attempt in {WORST_CASE, CAUTIOUS}:
         doubt = np.ones_like(belief.doubt) if attempt == WORST_CASE else belief.doubt
-        least = least_cautious_cost(belief, doubt, signals[1], problem.available, policy, initial)
+        least = least_cautious_cost(belief, doubt, signals[1], problem.available, policy, initial, draft.stop)
         if attempt == WORST_CASE:
             bound = least
             if least >= tau:
@@ -136,7 +139,7 @@ def candidate(
     else:
         weights = np.array([0.0, -1.0]) if attempt == CHEAPEST else np.array([1.0, -price])
         plan_policy(draft.p, problem.next_states, signals, weights, problem.available, policy, draft.values, draft.stop)
-    if attempt != WORST_CASE:
+    if attempt != WORST_CASE and not draft.stop[0]:
         bound, basis = bound_of(belief, signals[1], policy, initial, tau, problem.z)
     return Point(dot(initial, draft.values[0]), dot(initial, draft.values[1]), bound, basis)
 

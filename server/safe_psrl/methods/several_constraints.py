@@ -40,7 +40,8 @@ def begin_with_several(
     for i in range(1, len(signals)):
         write_upper_signal(signals[i], learned[i], sums[i], visits, problem.z, bounded[i])
     Columns(problem, bounded, belief, draft).search()
-    finish_draft(problem, signals, belief, seed, k, draft)
+    if not draft.stop[0]:
+        finish_draft(problem, signals, belief, seed, k, draft)
     return 1, True
 
 
@@ -60,13 +61,15 @@ class Columns:
         costs = (*self._signals[1:], (self._signals[1:] / problem.tau[:, None, None, None]).mean(axis=0))
         cautious = [np.empty_like(self._draft.policy) for _ in range(2 * len(costs))]
         certain = [
-            least_cautious_cost(belief, np.ones_like(belief.doubt), cost, problem.available, policy, problem.initial)
+            least_cautious_cost(
+                belief, np.ones_like(belief.doubt), cost, problem.available, policy, problem.initial, self._draft.stop
+            )
             for cost, policy in zip(costs, cautious, strict=False)
         ]
         if (np.array(certain[:-1]) >= problem.tau).any():
             belief.doubt[:] = 0.0
         for cost, policy in zip(costs, cautious[len(costs) :], strict=True):
-            least_cautious_cost(belief, belief.doubt, cost, problem.available, policy, problem.initial)
+            least_cautious_cost(belief, belief.doubt, cost, problem.available, policy, problem.initial, self._draft.stop)
         for policy in (self._optimal(np.zeros(problem.tau.size)), *cautious):
             self._add(policy)
         shares, prices, value = self._mixture()

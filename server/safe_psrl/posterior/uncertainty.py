@@ -97,12 +97,21 @@ def worst_ahead(mean: Floats, next_states: NextStates, h: int, s: int, a: int, v
 
 
 @compiled_sum
-def least_cautious_cost(belief: Belief, doubt: Floats, cost: Floats, available: Mask, policy: Policy, initial: Floats) -> float:
-    """Write the policy of least cautious cost, and return it; with a doubt of 1 everywhere, the least in the worst case."""
+def least_cautious_cost(
+    belief: Belief, doubt: Floats, cost: Floats, available: Mask, policy: Policy, initial: Floats, stop: Mask
+) -> float:
+    """Write the policy of least cautious cost, and return it; with a doubt of 1 everywhere, the least in the worst case.
+
+    Once another thread sets `stop` [1], the remaining steps get action 0, and the result must not be used.
+    """
     horizon, num_states = policy.shape
     mean, next_states = belief.mean, belief.next_states
     now, ahead = np.zeros(num_states), np.zeros((1, num_states))
     for h in range(horizon - 1, -1, -1):
+        if stop[0]:
+            for s in range(num_states):
+                policy[h, s] = 0
+            continue
         step, step_cost = h if doubt.shape[0] > 1 else 0, h if cost.shape[0] > 1 else 0
         for s in range(num_states):
             now[s] = np.inf

@@ -9,6 +9,7 @@ import pytest
 from tests.safe_psrl.cases import TWO_CONSTRAINTS, first_plan, named_case, random_case, spec_of
 
 from safe_psrl import CmdpSpec, Constraint, SafePsrl, SafePsrlOptions, SimulatedRun, SpecError, preset
+from safe_psrl.errors import PlanStoppedError
 from safe_psrl.learner import AgentState, Plan, Transition
 from safe_psrl.planning.evaluation import evaluate_policy
 from safe_psrl.problem.documents import options_from_document, options_to_document
@@ -267,6 +268,14 @@ def test_several_budgets_that_cannot_be_kept_are_exceeded_by_as_little_as_possib
     assert plan.certificate == "none"
     assert plan.predicted_costs == pytest.approx([2.0, 2.0], abs=1e-6)
     assert plan.certified_costs == pytest.approx([2.0, 2.0], abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["streaming-buffer", "two-constraints"])
+def test_a_plan_that_is_stopped_is_not_used(name: str) -> None:
+    spec, _ = named_case(name)
+    learner = SafePsrl(spec, CERTIFIED, seed=1)
+    with pytest.raises(PlanStoppedError, match="episode 1 was not planned"):
+        learner.plan(learner.initial_state(), np.ones(1, np.bool_))
 
 
 # --- costs that are learned

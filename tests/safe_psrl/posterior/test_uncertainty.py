@@ -176,7 +176,9 @@ def test_no_kernel_costs_more_than_the_certain_bound(variant: dict) -> None:
         evaluate_policy(kernel, spec.next_states, spec.signals, policy, values)
         assert start @ values[1] <= bound + 1e-9
     safest = np.empty_like(policy)
-    least = least_cautious_cost(belief, np.ones_like(belief.doubt), spec.signals[1], spec.available_actions, safest, start)
+    least = least_cautious_cost(
+        belief, np.ones_like(belief.doubt), spec.signals[1], spec.available_actions, safest, start, np.zeros(1, np.bool_)
+    )
     assert least == pytest.approx(certain_bound(belief, spec.signals[1], safest, start), rel=1e-12)
     assert least <= bound
 
