@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from safe_psrl.errors import TransitionError
-from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition, act, settle
-from safe_psrl.problem.options import CERTIFIED, SafePsrlOptions
+from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition, act
+from safe_psrl.problem.options import CERTIFIED, DriftOptions, SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_client.errors import EpisodeClosedError, EpisodeOpenError
 
@@ -15,8 +15,10 @@ class LocalAgent:
     Without `options` it has the service's default method, `certified`.
     """
 
-    def __init__(self, spec: CmdpSpec, options: SafePsrlOptions | None = None, seed: int = 0) -> None:
-        self._learner = SafePsrl(spec, options or SafePsrlOptions(CERTIFIED), seed)
+    def __init__(
+        self, spec: CmdpSpec, options: SafePsrlOptions | None = None, seed: int = 0, drift: DriftOptions | None = None
+    ) -> None:
+        self._learner = SafePsrl(spec, options or SafePsrlOptions(CERTIFIED), seed, drift=drift)
         self._state = self._learner.initial_state()
         self._plan: Plan | None = None
         self._step = 0
@@ -24,7 +26,7 @@ class LocalAgent:
 
     @property
     def state(self) -> AgentState:
-        return settle(self._learner.spec, self._state)
+        return self._learner.settle(self._state)
 
     @property
     def plan(self) -> Plan | None:

@@ -40,7 +40,7 @@ class Scenario:
         stream = stream_of(seed, 0, SCENARIO)
         p = np.zeros(self.spec.dirichlet_prior.shape)
         for _ in range(MAX_DRAWS):
-            draw_kernel(stream, self.spec.dirichlet_prior, np.zeros(p.shape, np.int64), p)
+            draw_kernel(stream, self.spec.dirichlet_prior, np.zeros(p.shape), p)
             try:
                 exact_optimum(self.spec, p, self.spec.satisfiable_costs)
             except InfeasibleError:

@@ -15,10 +15,10 @@ Axes are always in the order constraint or signal, step, state, action, next sta
 """
 
 from safe_psrl.errors import InfeasibleError, SafePsrlError, SpecError, TransitionError
-from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition, act, settle
+from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition, act
 from safe_psrl.methods.bounds import constraint_regret_bound, dual_variable_bound, feasibility_episode, psrl_term
 from safe_psrl.planning.optimum import Optimum, exact_optimum
-from safe_psrl.problem.options import PESSIMISM_PRESETS, SafePsrlOptions
+from safe_psrl.problem.options import PESSIMISM_PRESETS, DriftOptions, SafePsrlOptions
 from safe_psrl.problem.presets import PRESETS, preset
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl.simulation import SimulatedRun
@@ -31,6 +31,7 @@ __all__ = [
     "AgentState",
     "CmdpSpec",
     "Constraint",
+    "DriftOptions",
     "InfeasibleError",
     "Optimum",
     "Plan",
@@ -49,7 +50,6 @@ __all__ = [
     "feasibility_episode",
     "preset",
     "psrl_term",
-    "settle",
     "warm_up",
     "warm_up_simulation",
 ]

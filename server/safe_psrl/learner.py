@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from safe_psrl.arrays import Counts, Floats, Mask, Policies, Policy
+from safe_psrl.arrays import Floats, Mask, Policies, Policy
 from safe_psrl.errors import PlanStoppedError, TransitionError
 from safe_psrl.methods.certified import BASES, begin_certified_episode
 from safe_psrl.methods.episode import Draft, Problem, assumption_is_certain, begin_episode, empty_draft, problem_of
+from safe_psrl.posterior.drift import DriftReading, count_visit, forget, greatest_rows, next_statistic, total_statistic
 from safe_psrl.posterior.streams import MAX_SEED
 from safe_psrl.problem.checks import checked_integer, sealed
-from safe_psrl.problem.options import SafePsrlOptions
+from safe_psrl.problem.options import DriftOptions, SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec
 
 
@@ -33,20 +34,44 @@ class Transition(NamedTuple):
     costs: tuple[float, ...] = ()
 
 
+class Tables(NamedTuple):
+    """What was observed, as tables that change in place; see `AgentState`."""
+
+    transition_counts: Floats
+    signal_sums: Floats
+    visits: Floats
+    recent_counts: Floats
+    drift_statistics: Floats
+
+    def copy(self) -> "Tables":
+        return Tables(*[table.copy() for table in self])
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class AgentState:
-    """What has been learned. `signal_sums` and `visits` have no rows unless some signal is learned."""
+    """What has been learned. `signal_sums` and `visits` have no rows unless some signal is learned.
+
+    Counts are weights: whole numbers unless something was forgotten. `recent_counts` and `drift_statistics` are those of the
+    detector of drift (`posterior.drift`), and empty without it.
+    """
 
     episode: int  # started so far; the next one is episode + 1
     dual_variables: Floats  # [M], lambda_{episode + 1}
-    transition_counts: Counts  # [L, S, A, W], without `pending`
+    transition_counts: Floats  # [L, S, A, W], without `pending`
     signal_sums: Floats  # [1+M, 1|H, S, A]
-    visits: Counts  # [1|H, S, A]
+    visits: Floats  # [1|H, S, A]
+    recent_counts: Floats  # [L, S, A, W|0], the short memory
+    drift_statistics: Floats  # [L|0, S, A]
     pending: tuple[Transition, ...] = ()
 
     def __post_init__(self) -> None:
-        for table in (self.dual_variables, self.transition_counts, self.signal_sums, self.visits):
+        sealed(self.dual_variables)
+        for table in self.tables:
             sealed(table)
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(self.transition_counts, self.signal_sums, self.visits, self.recent_counts, self.drift_statistics)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -67,6 +92,7 @@ class Plan:
     next_dual_variables: Floats  # [M], lambda_{k+1}
     kernel_draws: int
     kernel_satisfiable: bool  # False: every draw contradicted assumption 1, and the last was used
+    drift: DriftReading | None = None  # at the start of the episode, if drift is watched for
 
     @property
     def cost_prices(self) -> Floats:
@@ -87,13 +113,15 @@ class SafePsrl:
         options: SafePsrlOptions | None = None,
         seed: int = 0,
         *,
+        drift: DriftOptions | None = None,
         always_satisfiable: bool | None = None,
     ) -> None:
         self.spec = spec
         self.options = options or SafePsrlOptions()
+        self.drift = drift or DriftOptions()
         self.seed = checked_integer("seed", seed, 0, MAX_SEED)
         self.always_satisfiable = assumption_is_certain(spec) if always_satisfiable is None else always_satisfiable
-        self.problem: Problem = problem_of(spec, self.options, self.always_satisfiable)
+        self.problem: Problem = problem_of(spec, self.options, self.always_satisfiable, self.drift)
 
     def with_seed(self, seed: int) -> "SafePsrl":
         """The same for another seed. What was made of the problem, which takes time and room, is shared."""
@@ -109,14 +137,63 @@ class SafePsrl:
         return spec.num_states * spec.num_actions * width * (spec.horizon + 20)
 
     def initial_state(self) -> AgentState:
-        return blank_state(self.spec)
+        return blank_state(self.spec, detect=self.drift.detect)
 
-    def start_episode(self, state: AgentState) -> tuple[AgentState, Plan]:
-        """Begin episode `state.episode + 1`: the same state gives the same plan, always."""
-        state = settle(self.spec, state)
-        plan = self.plan(state)
-        after = AgentState(plan.episode, plan.next_dual_variables, state.transition_counts, state.signal_sums, state.visits)
-        return after, plan
+    def start_episode(self, state: AgentState, stop: Mask | None = None) -> tuple[AgentState, Plan]:
+        """Begin episode `state.episode + 1`: the same state gives the same plan, always.
+
+        Raises `PlanStoppedError` once `stop` [1] is set.
+        """
+        state = self.settle(state)
+        reading = self.read_drift(state)
+        if reading is not None and reading.detected:
+            state = self.after_detection(state)
+        plan = replace(self.plan(state, stop), drift=reading)
+        return AgentState(plan.episode, plan.next_dual_variables, *state.tables), plan
+
+    def settle(self, state: AgentState) -> AgentState:
+        """The same state with every pending transition in its tables."""
+        if not state.pending:
+            return state
+        tables = state.tables.copy()
+        for transition in state.pending:
+            self.count(tables, transition)
+        return AgentState(state.episode, state.dual_variables, *tables)
+
+    def count(self, tables: Tables, transition: Transition) -> None:
+        """Enter one transition into `tables`, in place (eq. (7))."""
+        spec, keep, keep_recent = self.spec, self.problem.keep, self.problem.keep_recent
+        counts, sums, visits, recent, statistics = tables
+        step, state, action, next_state, reward, costs = transition
+        place = spec.place_of(step, state, action, next_state) if spec.lists_next_states else next_state
+        row = step % len(counts), state, action
+        ratio = count_visit(spec.dirichlet_prior[row], counts[row], recent[row], place, keep, keep_recent)
+        if self.drift.detect:
+            statistics[row] = next_statistic(statistics[row], ratio)
+        if spec.learns_signals:
+            pair = step % len(visits), state, action
+            visits[pair] = visits[pair] * keep + 1.0
+            for signal, seen in zip(sums, (reward, *costs), strict=True):
+                signal[pair] = signal[pair] * keep + seen
+
+    def read_drift(self, state: AgentState) -> DriftReading | None:
+        """Whether drift is detected in a state that is settled; None if it is not watched for."""
+        if not self.drift.detect:
+            return None
+        total = total_statistic(state.drift_statistics)
+        return DriftReading(total, greatest_rows(state.drift_statistics) if total >= self.problem.alarm else ())
+
+    def after_detection(self, state: AgentState) -> AgentState:
+        """The state with which the next episode is planned: the statistics begin anew."""
+        tables = state.tables.copy()
+        self.react(tables)
+        return AgentState(state.episode, state.dual_variables, *tables)
+
+    def react(self, tables: Tables) -> None:
+        """Do what a detection does to `tables`, in place."""
+        tables.drift_statistics.fill(0.0)
+        if self.problem.forgets:
+            forget(tables.transition_counts, tables.recent_counts, tables.signal_sums, tables.visits)
 
     def plan(self, state: AgentState, stop: Mask | None = None) -> Plan:
         """What that episode will play, of a state that is settled. Raises `PlanStoppedError` once `stop` [1] is set."""
@@ -159,15 +236,17 @@ class SafePsrl:
         return replace(state, pending=(*state.pending, transition))
 
 
-def blank_state(spec: CmdpSpec) -> AgentState:
+def blank_state(spec: CmdpSpec, *, detect: bool = False) -> AgentState:
     """Of an agent that has seen nothing."""
-    signals = spec.signals if spec.learns_signals else spec.signals[:, :0]
+    signals, rows = spec.signals if spec.learns_signals else spec.signals[:, :0], spec.dirichlet_prior
     return AgentState(
         episode=0,
         dual_variables=np.zeros(spec.num_constraints),
-        transition_counts=np.zeros(spec.dirichlet_prior.shape, np.int64),
+        transition_counts=np.zeros(rows.shape),
         signal_sums=np.zeros(signals.shape),
-        visits=np.zeros(signals.shape[1:], np.int64),
+        visits=np.zeros(signals.shape[1:]),
+        recent_counts=np.zeros(rows.shape if detect else (*rows.shape[:3], 0)),
+        drift_statistics=np.zeros((len(rows) if detect else 0, *rows.shape[1:3])),
     )
 
 
@@ -179,33 +258,11 @@ def act(plan: Plan, step: int, state: int) -> int:
     return int(plan.policy[step, state])
 
 
-def settle(spec: CmdpSpec, state: AgentState) -> AgentState:
-    """The same state with every pending transition in its counts."""
-    if not state.pending:
-        return state
-    counts, sums, visits = state.transition_counts.copy(), state.signal_sums.copy(), state.visits.copy()
-    for transition in state.pending:
-        count_transition(spec, counts, sums, visits, transition)
-    return AgentState(state.episode, state.dual_variables, counts, sums, visits)
-
-
-def count_transition(spec: CmdpSpec, counts: Counts, sums: Floats, visits: Counts, transition: Transition) -> None:
-    """Enter one transition into the tables of a state, in place (eq. (7))."""
-    step, state, action, next_state, reward, costs = transition
-    place = spec.place_of(step, state, action, next_state) if spec.lists_next_states else next_state
-    counts[step % len(counts), state, action, place] += 1
-    if spec.learns_signals:
-        pair = step % len(visits), state, action
-        visits[pair] += 1
-        for signal, seen in zip(sums, (reward, *costs), strict=True):
-            signal[pair] += seen
-
-
-def estimated_signals(spec: CmdpSpec, sums: Floats, visits: Counts) -> Floats:
+def estimated_signals(spec: CmdpSpec, sums: Floats, visits: Floats) -> Floats:
     """[1+M, 1|H, S, A]: known signals as given; learned ones by their mean where visited, by the guess elsewhere."""
     if not spec.learns_signals:
         return spec.signals
-    return sealed(np.where(spec.learned & (visits > 0), sums / np.maximum(visits, 1), spec.signals))
+    return sealed(np.where(spec.learned & (visits > 0), sums / np.where(visits > 0, visits, 1.0), spec.signals))
 
 
 def check_transition(spec: CmdpSpec, transition: Transition) -> None:

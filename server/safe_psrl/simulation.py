@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from safe_psrl.arrays import Counts, Floats, Mask, NextStates, Policy, Words
 from safe_psrl.compiled import compiled
-from safe_psrl.learner import AgentState, SafePsrl, blank_state
+from safe_psrl.learner import AgentState, SafePsrl, Tables
 from safe_psrl.methods.certified import begin_certified_episode
 from safe_psrl.methods.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
 from safe_psrl.planning.evaluation import dot, evaluate_mixture, evaluate_policy
 from safe_psrl.planning.optimum import checked_kernel, exact_optimum
+from safe_psrl.posterior.drift import count_visit, forget, next_statistic, total_statistic
 from safe_psrl.posterior.streams import ENVIRONMENT, MAX_SEED, stream_of, uniform
 from safe_psrl.problem.checks import checked_integer, sealed
 from safe_psrl.problem.spec import CmdpSpec
@@ -42,15 +43,18 @@ class Ledger(NamedTuple):
     constraint_regret_max: Floats  # [M], its running maximum, at least 0
     strong_violation: Floats  # [M], the sum of the positive parts: no episode pays for another
     violating_episodes: Counts  # [1], episodes whose true expected cost exceeded a budget
+    detections: Counts  # [1], of drift
 
 
 class Memory(NamedTuple):
     """The learner's state in place. `AgentState` is its immutable form."""
 
     dual: Floats  # [M]
-    counts: Counts  # [L, S, A, W]
+    counts: Floats  # [L, S, A, W]
     sums: Floats  # [1+M, 1|H, S, A], no rows unless a signal is learned
-    visits: Counts  # [1|H, S, A]
+    visits: Floats  # [1|H, S, A]
+    recent: Floats  # [L, S, A, W|0], the short memory, if drift is watched for
+    drift: Floats  # [L|0, S, A], its statistics
     estimates: Floats  # [1+M, 1|H, S, A], the signals as the learner sees them
     learned: Mask  # [1+M, 1|H, S, A]
 
@@ -72,14 +76,15 @@ def world_of(truth: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False) ->
 
 def empty_ledger(spec: CmdpSpec) -> Ledger:
     regret, greatest, strong = (np.zeros(spec.num_constraints) for _ in range(3))
-    return Ledger(np.zeros(1), regret, greatest, strong, np.zeros(1, np.int64))
+    return Ledger(np.zeros(1), regret, greatest, strong, np.zeros(1, np.int64), np.zeros(1, np.int64))
 
 
-def fresh_memory(spec: CmdpSpec) -> Memory:
+def fresh_memory(learner: SafePsrl) -> Memory:
     """Of a learner that has seen nothing."""
-    state = blank_state(spec)
-    dual, counts = state.dual_variables.copy(), state.transition_counts.copy()
-    return Memory(dual, counts, state.signal_sums.copy(), state.visits.copy(), spec.signals.copy(), spec.learned)
+    state = learner.initial_state()
+    counts, sums, visits, recent, drift = state.tables.copy()
+    signals, learned = learner.spec.signals.copy(), learner.spec.learned
+    return Memory(state.dual_variables.copy(), counts, sums, visits, recent, drift, signals, learned)
 
 
 class SimulatedRun:
@@ -99,11 +104,11 @@ class SimulatedRun:
         noisy: bool = False,
     ) -> None:
         spec = learner.spec
-        truth = spec if true_signals is None else spec.with_signals(true_signals)
+        self._truth = spec if true_signals is None else spec.with_signals(true_signals)
         self.episode = 0
-        self.world = world_of(truth, transitions, noisy=noisy)
+        self.world = world_of(self._truth, transitions, noisy=noisy)
         self.ledger = empty_ledger(spec)
-        self._memory = fresh_memory(spec)
+        self._memory = fresh_memory(learner)
         # Read-only views have the types of the learner's state: kernels that both call are compiled once.
         views = {name: sealed(table.view()) for name, table in self._memory._asdict().items()}
         self._seen = self._memory._replace(**views)
@@ -115,7 +120,8 @@ class SimulatedRun:
     def state(self) -> AgentState:
         """The learner's state after the last episode."""
         memory = self._memory
-        return AgentState(self.episode, memory.dual.copy(), memory.counts.copy(), memory.sums.copy(), memory.visits.copy())
+        tables = Tables(memory.counts, memory.sums, memory.visits, memory.recent, memory.drift)
+        return AgentState(self.episode, memory.dual.copy(), *tables.copy())
 
     @property
     def dual_variables(self) -> Floats:
@@ -134,6 +140,10 @@ class SimulatedRun:
         """[M]: of the last episode."""
         return self.draft.pessimism.copy()
 
+    def move_to(self, transitions: ArrayLike) -> None:
+        """Let the world be the kernel `transitions` from now on. The learner is not told."""
+        self.world = world_of(self._truth, transitions, noisy=self.world.noisy)
+
     def advance(self, episodes: int) -> None:
         """Play that many more episodes."""
         checked_integer("episodes", episodes, 0)
@@ -151,6 +161,7 @@ class SimulatedRun:
         from safe_psrl.methods.several_constraints import begin_with_several  # noqa: PLC0415  # scipy's optimisers load slowly
 
         learner, world, seen, k = self.learner, self.world, self._seen, self.episode + 1
+        notice_drift(learner.problem, self._memory, self.ledger)
         rests_on = (seen.learned, seen.sums, seen.visits)
         begin_with_several(learner.problem, seen.estimates, *rests_on, learner.seed, k, seen.counts, self.draft)
         finish_episode(learner.problem, world, self._memory, self.ledger, self.draft, self._environment_seed, k)
@@ -172,12 +183,23 @@ def run_episodes(
 ) -> None:
     """Play episodes `first` to `last`; `seen` is `memory` read-only."""
     for k in range(first, last + 1):
+        notice_drift(problem, memory, ledger)
         if draft.shares.size > 0:
             rests_on = (seen.learned, seen.sums, seen.visits)
             begin_certified_episode(problem, seen.estimates, *rests_on, seed, k, seen.counts, draft)
         else:
             begin_episode(problem, seen.estimates, seed, k, seen.counts, seen.dual, draft)
         finish_episode(problem, world, memory, ledger, draft, environment_seed, k)
+
+
+@compiled
+def notice_drift(problem: Problem, memory: Memory, ledger: Ledger) -> None:
+    """Read the statistics, and do what a detection does."""
+    if memory.drift.shape[0] > 0 and total_statistic(memory.drift) >= problem.alarm:
+        ledger.detections[0] += 1
+        memory.drift.fill(0.0)
+        if problem.forgets:
+            forget(memory.counts, memory.recent, memory.sums, memory.visits)
 
 
 @compiled
@@ -191,7 +213,7 @@ def finish_episode(
     else:
         evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
     enter(ledger, problem, values, world.best_reward)
-    play_episode(stream_of(environment_seed, k, ENVIRONMENT), world, draft.policy, memory)
+    play_episode(stream_of(environment_seed, k, ENVIRONMENT), problem, world, draft.policy, memory)
     for i in range(memory.dual.size):
         memory.dual[i] = draft.dual_next[i]
     if memory.visits.shape[0] > 0:
@@ -214,7 +236,7 @@ def enter(ledger: Ledger, problem: Problem, values: Floats, best_reward: float) 
 
 
 @compiled
-def play_episode(stream: Words, world: World, policy: Policy, memory: Memory) -> None:
+def play_episode(stream: Words, problem: Problem, world: World, policy: Policy, memory: Memory) -> None:
     """Play `policy` on the true kernel and add what is seen to the counts."""
     counts, sums, visits = memory.counts, memory.sums, memory.visits
     state = pick(world.cumulative_initial, uniform(stream))
@@ -222,7 +244,11 @@ def play_episode(stream: Words, world: World, policy: Policy, memory: Memory) ->
         action = policy[h, state]
         step_p = h if world.p.shape[0] > 1 else 0
         place = pick(world.cumulative_p[step_p, state, action], uniform(stream))
-        counts[h if counts.shape[0] > 1 else 0, state, action, place] += 1
+        step = h if counts.shape[0] > 1 else 0
+        rows = (problem.prior[step, state, action], counts[step, state, action], memory.recent[step, state, action])
+        ratio = count_visit(*rows, place, problem.keep, problem.keep_recent)
+        if memory.drift.shape[0] > 0:
+            memory.drift[step, state, action] = next_statistic(memory.drift[step, state, action], ratio)
         if world.noisy or visits.shape[0] > 0:
             step_signals = h if world.signals.shape[1] > 1 else 0
             step_visits = h if visits.shape[0] > 1 else 0
@@ -231,9 +257,9 @@ def play_episode(stream: Words, world: World, policy: Policy, memory: Memory) ->
                 if world.noisy:
                     seen = 1.0 if uniform(stream) < seen else 0.0
                 if visits.shape[0] > 0:
-                    sums[n, step_visits, state, action] += seen
+                    sums[n, step_visits, state, action] = sums[n, step_visits, state, action] * problem.keep + seen
             if visits.shape[0] > 0:
-                visits[step_visits, state, action] += 1
+                visits[step_visits, state, action] = visits[step_visits, state, action] * problem.keep + 1.0
         if world.next_states.shape[0] == 0:
             state = place
         else:

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError, fields, replace
 import numpy as np
 import pytest
 
-from safe_psrl import Constraint, SafePsrl, SafePsrlOptions, SpecError, Transition, act, preset, settle
+from safe_psrl import Constraint, SafePsrl, SafePsrlOptions, SpecError, Transition, act, preset
 from safe_psrl.learner import estimated_signals
 from tests.safe_psrl.cases import first_plan, random_case, spec_of
 
@@ -21,7 +21,7 @@ def test_arrays_of_states_and_plans_are_read_only(method: str) -> None:
     learner = SafePsrl(random_case(1, (3, 2, 3), learned=True).spec, SafePsrlOptions(method))
     initial = learner.initial_state()
     state, plan = learner.start_episode(initial)
-    settled = settle(learner.spec, learner.observe(state, Transition(0, 0, 0, 0, 0.5, (0.5,))))
+    settled = learner.settle(learner.observe(state, Transition(0, 0, 0, 0, 0.5, (0.5,))))
     assert (initial.episode, state.episode) == (0, 1)
     assert not initial.transition_counts.any()
     assert (plan.certified_costs is not None) == (len(plan.shares) > 0) == (method == "certified")
@@ -72,8 +72,8 @@ def test_observing_changes_no_earlier_state() -> None:
     one = learner.observe(state, Transition(0, 0, 1, 1))
     other = learner.observe(state, Transition(0, 0, 1, 2))
     assert state.pending == ()
-    assert settle(learner.spec, one).transition_counts[0, 0, 1].tolist() == [0, 1, 0]
-    assert settle(learner.spec, other).transition_counts[0, 0, 1].tolist() == [0, 0, 1]
+    assert learner.settle(one).transition_counts[0, 0, 1].tolist() == [0, 1, 0]
+    assert learner.settle(other).transition_counts[0, 0, 1].tolist() == [0, 0, 1]
     assert not state.transition_counts.any()
 
 
@@ -83,11 +83,11 @@ def test_settling_counts_each_pending_transition_once() -> None:
     state, _ = learner.start_episode(learner.initial_state())
     for step, next_state in enumerate((1, 1, 2)):
         state = learner.observe(state, Transition(step, 0, 1, next_state))
-    settled = settle(learner.spec, state)
+    settled = learner.settle(state)
     assert settled.pending == ()
     assert settled.transition_counts.sum() == 3
     assert settled.transition_counts[0, 0, 1].tolist() == [0, 2, 1]
-    assert settle(learner.spec, settled) is settled
+    assert learner.settle(settled) is settled
     assert_same_plan(learner.start_episode(state)[1], learner.start_episode(settled)[1])
     assert learner.start_episode(state)[0].pending == ()
 
@@ -98,7 +98,7 @@ def test_per_step_kernels_count_per_step() -> None:
     state = learner.initial_state()
     for step in (0, 2, 2):
         state = learner.observe(state, Transition(step, 1, 0, 0))
-    assert settle(learner.spec, state).transition_counts[:, 1, 0, 0].tolist() == [1, 0, 2]
+    assert learner.settle(state).transition_counts[:, 1, 0, 0].tolist() == [1, 0, 2]
 
 
 def test_learned_signals_are_means_of_what_was_seen() -> None:
@@ -108,7 +108,7 @@ def test_learned_signals_are_means_of_what_was_seen() -> None:
     state = learner.initial_state()
     for reward, cost in ((1.0, 0.0), (0.5, 1.0), (0.0, 0.5)):
         state = learner.observe(state, Transition(1, 0, 1, 1, reward, (cost,)))
-    state = settle(learner.spec, state)
+    state = learner.settle(state)
     estimates = estimated_signals(spec, state.signal_sums, state.visits)
     expected = spec.signals.copy()
     expected[:, 0, 0, 1] = 0.5

@@ -14,9 +14,8 @@ from safe_psrl import (
     act,
     exact_optimum,
     preset,
-    settle,
 )
-from safe_psrl.learner import AgentState, Plan
+from safe_psrl.learner import AgentState, Plan, Tables
 from safe_psrl_testbed import TabularEnvironment
 from safe_psrl_testbed.kernels import KERNELS
 from tests.safe_psrl.cases import named_case, random_case, spec_of
@@ -40,12 +39,12 @@ def played(learner: SafePsrl, environment: TabularEnvironment, episodes: int, se
             after, reward, costs, done = environment.step(action)
             state = learner.observe(state, Transition(step, now, action, after, reward, costs))
             now, step = after, step + 1
-    return settle(learner.spec, state), plan
+    return learner.settle(state), plan
 
 
 def assert_equal_states(one: AgentState, other: AgentState) -> None:
     assert one.episode == other.episode
-    for field in ("dual_variables", "transition_counts", "signal_sums", "visits"):
+    for field in ("dual_variables", *Tables._fields):
         assert getattr(one, field).tobytes() == getattr(other, field).tobytes(), field
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from safe_psrl import CmdpSpec, Constraint, SafePsrl, SafePsrlOptions, Transition, act, settle
+from safe_psrl import CmdpSpec, Constraint, SafePsrl, SafePsrlOptions, Transition, act
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
 from safe_psrl_server.agents.definition import cmdp_to_message, unpack
 from safe_psrl_testbed import scenario_named
@@ -193,7 +193,7 @@ def uninterrupted(new_environment: NewEnvironment, seed: int, episodes: int) -> 
             memory = learner.observe(memory, Transition(step, state, action, seen.next_state, seen.reward, seen.costs))
             state, reward = seen.next_state, reward + seen.reward
         ledger.rewards.append(reward)
-    ledger.counts += settle(environment.spec, memory).transition_counts
+    ledger.counts += learner.settle(memory).transition_counts
     return ledger
 
 

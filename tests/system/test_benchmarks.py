@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from safe_psrl import settle
 from safe_psrl_cli import child_process
 from safe_psrl_cli.main import main
 from safe_psrl_experiments.bench import grow, history, scrape
@@ -113,4 +112,4 @@ def test_the_history_is_what_an_agent_stores() -> None:
     for event in history.history(95):
         record.apply(event)
     assert (record.totals.transitions, record.totals.completed_episodes, record.state.episode) == (100, 10, 10)
-    assert settle(record.definition.learner.spec, record.state).transition_counts[0, 0, 0, 0] == 100
+    assert record.definition.learner.settle(record.state).transition_counts[0, 0, 0, 0] == 100

@@ -25,14 +25,14 @@ from safe_psrl.simulation import Ledger, World, empty_ledger, enter, pick, world
 class Counts(NamedTuple):
     """`mean` is the empirical row of a pair; even over all states until it is visited."""
 
-    transitions: NDArray[np.int64]  # [L, S, A, S]
+    transitions: Floats  # [L, S, A, S]
     visits: NDArray[np.int64]  # [L, S, A]
     mean: Floats  # [L, S, A, S]
 
 
 def no_counts(spec: CmdpSpec, *, per_step: bool) -> Counts:
     shape = (spec.horizon if per_step else 1, spec.num_states, spec.num_actions, spec.num_states)
-    return Counts(np.zeros(shape, np.int64), np.zeros(shape[:3], np.int64), np.full(shape, 1.0 / spec.num_states))
+    return Counts(np.zeros(shape), np.zeros(shape[:3], np.int64), np.full(shape, 1.0 / spec.num_states))
 
 
 @compiled

@@ -16,6 +16,7 @@ import numpy as np
 
 from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
+from safe_psrl.learner import SafePsrl
 from safe_psrl.methods.episode import Draft, Problem, empty_draft
 from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.planning.evaluation import evaluate_policy
@@ -32,7 +33,7 @@ UNCONSTRAINED = np.inf
 class PsrlRun(BaselineRun):
     def __init__(self, spec: CmdpSpec, transitions: Floats, seed: int, _episodes: int = 0) -> None:
         super().__init__("psrl", spec, transitions, seed)
-        memory, draft = fresh_memory(spec), empty_draft(spec, certified=False)
+        memory, draft = fresh_memory(SafePsrl(spec)), empty_draft(spec, certified=False)
         self.tables["counts"] = memory.counts
         self.play = partial(run_psrl, self.problem, self.world, memory, self.ledger, draft, seed)
 
@@ -50,7 +51,7 @@ def run_psrl(
         )
         evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
         enter(ledger, problem, values, world.best_reward)
-        play_episode(stream_of(seed, k, ENVIRONMENT), world, draft.policy, memory)
+        play_episode(stream_of(seed, k, ENVIRONMENT), problem, world, draft.policy, memory)
 
 
 class CmdpPsrlRun(BaselineRun):

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from safe_psrl.learner import AgentState, SafePsrl, Transition, settle
+from safe_psrl.learner import AgentState, SafePsrl, Transition
 from safe_psrl.methods.episode import begin_episode, empty_draft
 from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.posterior.draws import draw_kernel
@@ -69,7 +69,7 @@ def bench_plan(rounds: int = 15, report: Report = silent) -> list[Result]:
 def _parts(num_states: int, horizon: int, rounds: int) -> list[Result]:
     generator = np.random.Generator(np.random.SFC64(1))
     shape = (1, num_states, NUM_ACTIONS, num_states)
-    prior, counts = np.full(shape, 0.1), generator.poisson(0.5, shape)
+    prior, counts = np.full(shape, 0.1), generator.poisson(0.5, shape).astype(np.float64)
     alpha, gammas, p = prior + counts, np.empty(shape), np.empty(shape)
     stream = stream_of(0, 1, POSTERIOR)
     draw_kernel(stream, prior, counts, p)
@@ -110,7 +110,7 @@ def _parts(num_states: int, horizon: int, rounds: int) -> list[Result]:
 def _over_all(num_states: int, rounds: int) -> list[Result]:
     learner = SafePsrl(_problem(num_states, None))
     spec, state = learner.spec, _played(learner)
-    settled, draft = settle(spec, state), empty_draft(spec, certified=False)
+    settled, draft = learner.settle(state), empty_draft(spec, certified=False)
     duals, counts = settled.dual_variables, settled.transition_counts
     generator = np.random.Generator(np.random.SFC64(1))
     alpha = spec.dirichlet_prior + counts

@@ -561,6 +561,8 @@ class Snapshot(_message.Message):
     PAUSED_FIELD_NUMBER: _builtins.int
     PAUSE_REASON_FIELD_NUMBER: _builtins.int
     CREATED_MICROS_FIELD_NUMBER: _builtins.int
+    RECENT_COUNTS_FIELD_NUMBER: _builtins.int
+    DRIFT_STATISTICS_FIELD_NUMBER: _builtins.int
     format: _builtins.int
     """Of this message's meaning. 1 now."""
     version: _builtins.int
@@ -578,7 +580,7 @@ class Snapshot(_message.Message):
 
     @_builtins.property
     def transition_counts(self) -> Global___PackedArray:
-        """Every transition observed so far, [1|H, S, A, S]; or [1|H, S, A, width], as the specification lists next states."""
+        """The weight of what was observed, [1|H, S, A, S]; or [1|H, S, A, width], as the specification lists next states."""
 
     @_builtins.property
     def signal_sums(self) -> Global___PackedArray:
@@ -594,6 +596,14 @@ class Snapshot(_message.Message):
 
     @_builtins.property
     def totals(self) -> Global___Totals: ...
+    @_builtins.property
+    def recent_counts(self) -> Global___PackedArray:
+        """The short memory of the detector of drift, of the shape of the counts; its last axis has no entries without it."""
+
+    @_builtins.property
+    def drift_statistics(self) -> Global___PackedArray:
+        """The statistic of each row, [1|H, S, A]; no rows without it."""
+
     def __init__(
         self,
         *,
@@ -610,10 +620,12 @@ class Snapshot(_message.Message):
         paused: _builtins.bool = ...,
         pause_reason: _builtins.str = ...,
         created_micros: _builtins.int = ...,
+        recent_counts: Global___PackedArray | None = ...,
+        drift_statistics: Global___PackedArray | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "visits", b"visits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["drift_statistics", b"drift_statistics", "recent_counts", b"recent_counts", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "visits", b"visits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_micros", b"created_micros", "dual_variables", b"dual_variables", "episode", b"episode", "episodes", b"episodes", "format", b"format", "pause_reason", b"pause_reason", "paused", b"paused", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "version", b"version", "visits", b"visits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_micros", b"created_micros", "drift_statistics", b"drift_statistics", "dual_variables", b"dual_variables", "episode", b"episode", "episodes", b"episodes", "format", b"format", "pause_reason", b"pause_reason", "paused", b"paused", "recent_counts", b"recent_counts", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "version", b"version", "visits", b"visits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from safe_psrl.arrays import Counts, Floats, Mask, Policies, Policy
+from safe_psrl.arrays import Floats, Mask, Policies, Policy
 from safe_psrl.compiled import compiled
 from safe_psrl.methods.episode import Draft, Problem
 from safe_psrl.methods.schedule import dual_scale_at
@@ -63,10 +63,10 @@ def begin_certified_episode(
     signals: Floats,
     learned: Mask,
     sums: Floats,
-    visits: Counts,
+    visits: Floats,
     seed: int,
     k: int,
-    counts: Counts,
+    counts: Floats,
     draft: Draft,
 ) -> tuple[int, bool]:
     """Write the plan of episode `k` for one constraint; return the number of kernels drawn, always 1, and True.

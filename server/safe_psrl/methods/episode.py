@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.arrays import Counts, Floats, Mask, NextStates, Policies, Policy
+from safe_psrl.arrays import Floats, Mask, NextStates, Policies, Policy
 from safe_psrl.compiled import compiled
 from safe_psrl.methods.schedule import dual_scale_at, dual_update, pessimism_at
 from safe_psrl.planning.backward_induction import least_certain_cost, plan_policy
 from safe_psrl.planning.evaluation import dot
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
-from safe_psrl.problem.options import SafePsrlOptions
+from safe_psrl.problem.options import DriftOptions, SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec
 
 COST_TOLERANCE = 1e-9  # by which a computed cost may exceed its limit and still count as reaching it
@@ -35,6 +35,10 @@ class Problem(NamedTuple):
     cap_pessimism: bool
     z: float  # the quantile of the normal distribution at the confidence
     max_draws: int
+    keep: float  # of a row's counts at a visit
+    keep_recent: float  # of its short memory
+    alarm: float  # the sum of drift statistics at which drift is detected
+    forgets: bool  # when it is
 
 
 class Draft(NamedTuple):
@@ -54,7 +58,10 @@ class Draft(NamedTuple):
     stop: Mask  # [1], set by another thread: draws and sweeps end early, and the plan must not be used
 
 
-def problem_of(spec: CmdpSpec, options: SafePsrlOptions, always_satisfiable: bool | None = None) -> Problem:
+def problem_of(
+    spec: CmdpSpec, options: SafePsrlOptions, always_satisfiable: bool | None = None, drift: DriftOptions | None = None
+) -> Problem:
+    drift = drift or DriftOptions()
     if always_satisfiable is None:
         always_satisfiable = assumption_is_certain(spec)
     return Problem(
@@ -68,6 +75,10 @@ def problem_of(spec: CmdpSpec, options: SafePsrlOptions, always_satisfiable: boo
         cap_pessimism=options.cap_pessimism,
         z=NormalDist().inv_cdf(options.confidence),
         max_draws=1 if always_satisfiable else options.max_kernel_draws,
+        keep=drift.keep,
+        keep_recent=drift.keep_recent,
+        alarm=drift.false_alarm_steps,
+        forgets=drift.on_detect == "forget",
     )
 
 
@@ -107,7 +118,7 @@ def empty_draft(spec: CmdpSpec, *, certified: bool, stop: Mask | None = None) ->
 
 @compiled
 def begin_episode(
-    problem: Problem, signals: Floats, seed: int, k: int, counts: Counts, dual: Floats, draft: Draft
+    problem: Problem, signals: Floats, seed: int, k: int, counts: Floats, dual: Floats, draft: Draft
 ) -> tuple[int, bool]:
     """Write the plan of episode `k` into `draft`; return the number of kernels drawn, and whether the last satisfies c0."""
     horizon, num_states = draft.policy.shape
@@ -128,7 +139,7 @@ def begin_episode(
 
 @compiled
 def draw_satisfiable_kernel(
-    problem: Problem, signals: Floats, seed: int, k: int, counts: Counts, draft: Draft
+    problem: Problem, signals: Floats, seed: int, k: int, counts: Floats, draft: Draft
 ) -> tuple[int, bool]:
     """Write p_k; return the number of kernels drawn, and whether the last satisfies c0."""
     stream, draws, satisfied = stream_of(seed, k, POSTERIOR), 0, False

@@ -8,7 +8,7 @@ until none improves the mixture. A mixture's bound is at most the mixture of bou
 import numpy as np
 from scipy import optimize
 
-from safe_psrl.arrays import Counts, Floats, Mask, Policy
+from safe_psrl.arrays import Floats, Mask, Policy
 from safe_psrl.methods.certified import CERTAIN, CONFIDENCE, NONE, bound_of, finish_draft
 from safe_psrl.methods.episode import Draft, Problem
 from safe_psrl.planning.backward_induction import plan_policy
@@ -27,10 +27,10 @@ def begin_with_several(
     signals: Floats,
     learned: Mask,
     sums: Floats,
-    visits: Counts,
+    visits: Floats,
     seed: int,
     k: int,
-    counts: Counts,
+    counts: Floats,
     draft: Draft,
 ) -> tuple[int, bool]:
     """`certified.begin_certified_episode` for several constraints."""

@@ -8,13 +8,13 @@ import math
 
 import numpy as np
 
-from safe_psrl.arrays import Counts, Floats, Words
+from safe_psrl.arrays import Floats, Words
 from safe_psrl.compiled import compiled
 from safe_psrl.posterior.streams import normal, uniform
 
 
 @compiled
-def draw_kernel(stream: Words, prior: Floats, counts: Counts, p: Floats) -> None:
+def draw_kernel(stream: Words, prior: Floats, counts: Floats, p: Floats) -> None:
     """p(.|s,a) ~ Dirichlet(prior + counts), independent rows; all [L, S, A, W]; `p` is written."""
     steps, num_states, num_actions, _ = p.shape
     for h in range(steps):
@@ -24,7 +24,7 @@ def draw_kernel(stream: Words, prior: Floats, counts: Counts, p: Floats) -> None
 
 
 @compiled
-def draw_row(stream: Words, prior: Floats, counts: Counts, row: Floats) -> None:
+def draw_row(stream: Words, prior: Floats, counts: Floats, row: Floats) -> None:
     """One row. A next state with prior 0 is outside the support and gets 0; an unavailable action may have no others."""
     greatest, total = -np.inf, 0.0
     for t in range(row.size):

@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from safe_psrl.arrays import Counts, Floats, Mask, NextStates, Policy
+from safe_psrl.arrays import Floats, Mask, NextStates, Policy
 from safe_psrl.compiled import compiled, compiled_sum, inlined
 from safe_psrl.planning.evaluation import dot, look_ahead, state_occupancy
 
-TRUSTED_VISITS = 8.0  # a row with that many has a quarter of its doubt left; measured: docs/certified.md
+TRUSTED_VISITS = 8.0  # a row with that many has a quarter of its doubt left; measured: docs/methods.md
 
 
 class Belief(NamedTuple):
@@ -43,14 +43,14 @@ class Course(NamedTuple):
 
 
 @compiled
-def belief_of(prior: Floats, next_states: NextStates, counts: Counts) -> Belief:
+def belief_of(prior: Floats, next_states: NextStates, counts: Floats) -> Belief:
     """The posterior after `counts`, with doubt."""
     mean, weight, doubt = np.zeros(prior.shape), np.zeros(prior.shape[:3]), np.zeros(prior.shape[:3])
     steps, num_states, num_actions, width = prior.shape
     for h in range(steps):
         for s in range(num_states):
             for a in range(num_actions):
-                total, visits = 0.0, 0
+                total, visits = 0.0, 0.0
                 for t in range(width):
                     total += prior[h, s, a, t] + counts[h, s, a, t]
                     visits += counts[h, s, a, t]
@@ -180,7 +180,7 @@ def write_gains(belief: Belief, course: Course, begin: int, end: int, s: int, a:
 
 
 @compiled
-def write_upper_signal(signal: Floats, learned: Mask, sums: Floats, visits: Counts, z: float, upper: Floats) -> None:
+def write_upper_signal(signal: Floats, learned: Mask, sums: Floats, visits: Floats, z: float, upper: Floats) -> None:
     """[1|H, S, A]: known entries as they are; Wilson's upper bound of learned ones, which is 1 where nothing was observed.
 
     It holds for any observations in [0, 1]: none varies more than those that are 0 or 1 with the same mean.
@@ -192,7 +192,7 @@ def write_upper_signal(signal: Floats, learned: Mask, sums: Floats, visits: Coun
             for a in range(num_actions):
                 upper[h, s, a] = signal[h, s, a]
                 if learned[h, s, a]:
-                    n, total = float(visits[h, s, a]), sums[h, s, a]
+                    n, total = visits[h, s, a], sums[h, s, a]
                     variance = total * (n - total) / n if n > 0.0 else 0.0
                     spread = math.sqrt(max(0.0, variance) + square / 4.0)
                     upper[h, s, a] = min(1.0, (total + square / 2.0 + z * spread) / (n + square))

@@ -1,4 +1,4 @@
-"""Options of Safe PSRL."""
+"""Options of Safe PSRL, and of its memory in a world that changes."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -74,6 +74,55 @@ class SafePsrlOptions:
     @property
     def is_certified(self) -> bool:
         return self.method == CERTIFIED
+
+
+ON_DETECT: Final = ("alert", "forget", "pause")
+DEFAULT_MEMORY_VISITS: Final = 100.0
+DEFAULT_FALSE_ALARM_STEPS: Final = 1e6
+
+
+@dataclass(frozen=True)
+class DriftOptions:
+    """detect: compare what is observed with what was learned (`posterior.drift`).
+
+    memory_visits: visits of a row that the short memory goes back, above 1.
+    false_alarm_steps: without a change, drift is detected at most once in so many transitions on average; above 1.
+    on_detect: `alert` reports it and learns on; `forget` drops what is older than the short memory; `pause` stops new episodes.
+    half_life_visits: visits of a row after which an observation counts half, for worlds that never stand still. None: all count
+    alike for ever.
+    """
+
+    detect: bool = False
+    memory_visits: float = DEFAULT_MEMORY_VISITS
+    false_alarm_steps: float = DEFAULT_FALSE_ALARM_STEPS
+    on_detect: str = "alert"
+    half_life_visits: float | None = None
+
+    def __post_init__(self) -> None:
+        checked_flag("detect", self.detect)
+        if not isinstance(self.on_detect, str) or self.on_detect not in ON_DETECT:
+            raise SpecError("on_detect", self.on_detect, f"must be one of {', '.join(ON_DETECT)}")
+        for field in ("memory_visits", "false_alarm_steps"):
+            object.__setattr__(self, field, _above_one(field, getattr(self, field)))
+        if self.half_life_visits is not None:
+            object.__setattr__(self, "half_life_visits", _above_one("half_life_visits", self.half_life_visits))
+
+    @property
+    def keep(self) -> float:
+        """What is left of a row's counts at each visit."""
+        return 1.0 if self.half_life_visits is None else 0.5 ** (1.0 / self.half_life_visits)
+
+    @property
+    def keep_recent(self) -> float:
+        """What is left of a row's short memory at each visit."""
+        return 1.0 - 1.0 / self.memory_visits
+
+
+def _above_one(field: str, value: object) -> float:
+    number = checked_number(field, value)
+    if not 1.0 < number <= LARGEST:
+        raise SpecError(field, number, f"must be above 1 and at most {LARGEST:g}")
+    return number
 
 
 def _checked_coefficient(value: float | str) -> float:

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.arrays import Policy
+from safe_psrl.arrays import Floats, Policy
 from safe_psrl.errors import SpecError
 from safe_psrl.learner import Plan, SafePsrl
 from safe_psrl.posterior.streams import MAX_SEED
@@ -97,13 +97,12 @@ def policy_from_message(message: model_pb2.Policy) -> Policy:
     return sealed(np.array(message.actions, np.int32).reshape(message.horizon, message.num_states))
 
 
-def pack(array: NDArray[Any]) -> events_pb2.PackedArray:
-    dtype = "<i8" if array.dtype.kind == "i" else "<f8"
-    data = zlib.compress(np.ascontiguousarray(array, DTYPES[dtype]).tobytes(), level=1)
-    return events_pb2.PackedArray(shape=array.shape, dtype=dtype, data=data)
+def pack(array: Floats) -> events_pb2.PackedArray:
+    data = zlib.compress(np.ascontiguousarray(array, "<f8").tobytes(), level=1)
+    return events_pb2.PackedArray(shape=array.shape, dtype="<f8", data=data)
 
 
-def unpack(message: events_pb2.PackedArray, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
+def unpack(message: events_pb2.PackedArray, shape: tuple[int, ...] | None = None) -> Floats:
     """The array, which must have `shape` if that is given. Raises ValueError if not; no more is unpacked than fits."""
     if message.dtype not in DTYPES:
         raise ValueError(f"an array has the unknown type {message.dtype!r}")
@@ -120,7 +119,7 @@ def unpack(message: events_pb2.PackedArray, shape: tuple[int, ...] | None = None
         raise ValueError(f"an array cannot be unpacked: {error}") from None
     if len(data) != size:
         raise ValueError("an array has more or fewer numbers than its shape")
-    return np.frombuffer(data, DTYPES[message.dtype]).reshape(shape).astype(DTYPES[message.dtype].newbyteorder("="))
+    return np.frombuffer(data, DTYPES[message.dtype]).reshape(shape).astype(np.float64)
 
 
 def cmdp_from_message(message: model_pb2.CmdpSpec) -> CmdpSpec:

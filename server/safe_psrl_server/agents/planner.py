@@ -12,7 +12,7 @@ import numpy as np
 
 from safe_psrl.arrays import Mask
 from safe_psrl.errors import PlanStoppedError
-from safe_psrl.learner import AgentState, SafePsrl, settle
+from safe_psrl.learner import AgentState, SafePsrl
 from safe_psrl.version import __version__
 from safe_psrl_server.agents.decisions import Decision, PlanNeeded, TimedPlan
 from safe_psrl_server.agents.definition import policy_from_message
@@ -136,5 +136,5 @@ def is_short(learner: SafePsrl) -> bool:
 
 def make_plan(learner: SafePsrl, state: AgentState, stop: Mask | None = None) -> TimedPlan:
     began = time.perf_counter()
-    plan = learner.plan(settle(learner.spec, state), stop)
+    plan = learner.start_episode(state, stop)[1]
     return TimedPlan(plan, time.perf_counter() - began)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl.arrays import Floats, Policy
-from safe_psrl.learner import AgentState, Transition, count_transition
+from safe_psrl.learner import AgentState, Tables, Transition
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agents.definition import Definition, definition_of, policy_from_message, unpack
 from safe_psrl_server.agents.events import read_policy, read_steps
@@ -111,9 +111,7 @@ class AgentRecord:
 
     definition: Definition  # set once the agent exists
     dual_variables: Floats
-    _counts: NDArray[np.int64]
-    _signal_sums: Floats
-    _visits: NDArray[np.int64]
+    _tables: Tables
     _visited: NDArray[np.bool_]  # [S, A]
 
     def __init__(self, name: str) -> None:
@@ -135,8 +133,8 @@ class AgentRecord:
 
     def state_after(self, steps: Sequence[Transition]) -> AgentState:
         """The learned state once `steps` are observed, too."""
-        tables = self._counts.view(), self._signal_sums.view(), self._visits.view()
-        return AgentState(self.episode, self.dual_variables, *tables, tuple(steps))
+        views = Tables(*[table.view() for table in self._tables])
+        return AgentState(self.episode, self.dual_variables, *views, tuple(steps))
 
     @property
     def visited_ratio(self) -> float:
@@ -158,7 +156,7 @@ class AgentRecord:
             number, steps, overridden = read_steps(event.transitions_observed)
             episode = self.episodes[number]
             for step in steps:
-                count_transition(self.definition.spec, self._counts, self._signal_sums, self._visits, step)
+                self.definition.learner.count(self._tables, step)
                 if not self._visited[step.state, step.action]:
                     self._visited[step.state, step.action] = True
                     self.visited_pairs += 1
@@ -228,7 +226,7 @@ class AgentRecord:
         """Equal for equal learned states, regardless of snapshots and restarts in between."""
         digest = hashlib.sha256(self.definition.message.SerializeToString(deterministic=True))
         digest.update(f"{self.episode} {self.paused}".encode())
-        for table in (self.dual_variables, self._counts, self._signal_sums, self._visits):
+        for table in (self.dual_variables, *self._tables):
             digest.update(np.ascontiguousarray(table).tobytes())
         digest.update(self.totals.message().SerializeToString(deterministic=True))
         return digest.hexdigest()
@@ -240,8 +238,7 @@ class AgentRecord:
         self.definition = definition
         blank = definition.learner.initial_state()
         self.episode, self.dual_variables = 0, blank.dual_variables
-        self._counts, self._signal_sums = blank.transition_counts.copy(), blank.signal_sums.copy()
-        self._visits = blank.visits.copy()
+        self._tables = blank.tables.copy()
         self._visited, self.visited_pairs = np.zeros(definition.spec.available_actions.shape, np.bool_), 0
         self.episodes = {}
         self.totals = Totals.blank(definition.spec.num_constraints)
@@ -249,20 +246,11 @@ class AgentRecord:
 
     def _restore_tables(self, snapshot: events_pb2.Snapshot) -> None:
         duals = np.array(snapshot.dual_variables, np.float64)
-        counts = unpack(snapshot.transition_counts, self._counts.shape)
-        sums = unpack(snapshot.signal_sums, self._signal_sums.shape)
-        visits = unpack(snapshot.visits, self._visits.shape)
-        for name, table, wanted in (
-            ("dual_variables", duals, self.dual_variables),
-            ("transition_counts", counts, self._counts),
-            ("signal_sums", sums, self._signal_sums),
-            ("visits", visits, self._visits),
-        ):
-            if table.shape != wanted.shape or table.dtype != wanted.dtype:
-                found = f"{table.dtype}{list(table.shape)}"
-                raise ValueError(f"the snapshot's {name} are {found}, expected {wanted.dtype}{list(wanted.shape)}")
-        self.dual_variables, self._counts, self._signal_sums, self._visits = duals, counts, sums, visits
-        self._visited = np.any(counts, axis=(0, -1))
+        if duals.shape != self.dual_variables.shape:
+            raise ValueError(f"the snapshot has {len(duals)} dual variables, expected {len(self.dual_variables)}")
+        self.dual_variables = duals
+        self._tables = Tables(*[unpack(getattr(snapshot, name), getattr(self._tables, name).shape) for name in Tables._fields])
+        self._visited = np.any(self._tables.transition_counts, axis=(0, -1))
         self.visited_pairs = int(np.count_nonzero(self._visited))
 
     def _start(self, event: events_pb2.Event) -> None:

@@ -5,8 +5,9 @@ from typing import Final
 
 import numpy as np
 
+from safe_psrl.arrays import Mask
 from safe_psrl.errors import TransitionError
-from safe_psrl.learner import check_transition
+from safe_psrl.learner import AgentState, check_transition
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.agents.decisions import MAX_REQUEST_ID
 from safe_psrl_server.agents.definition import pack
@@ -15,6 +16,7 @@ from safe_psrl_server.agents.record import SNAPSHOT_FORMAT, AgentRecord, Episode
 from safe_psrl_server.store.interface import DamagedStreamError, StoredStream
 
 MAX_TEXT: Final = 500  # characters
+ROUNDING: Final = 1e-9
 MOST: Final = 2**53  # of anything counted or summed: adding to it must not overflow
 
 
@@ -26,9 +28,8 @@ def snapshot_of(record: AgentRecord, *, with_policies: bool = False) -> events_p
     snapshot.spec.CopyFrom(record.definition.message)
     snapshot.episode = state.episode
     snapshot.dual_variables.extend(state.dual_variables)
-    snapshot.transition_counts.CopyFrom(pack(state.transition_counts))
-    snapshot.signal_sums.CopyFrom(pack(state.signal_sums))
-    snapshot.visits.CopyFrom(pack(state.visits))
+    for name, table in state.tables._asdict().items():
+        getattr(snapshot, name).CopyFrom(pack(table))
     snapshot.totals.CopyFrom(record.totals.message())
     snapshot.paused, snapshot.pause_reason = record.paused, record.pause_reason
     for episode in record.episodes.values():
@@ -61,19 +62,10 @@ def check_record(record: AgentRecord) -> None:
     _require(all(0 <= number <= MOST for number in counted), "its counts are impossible")
     _require(bool(np.isfinite(state.dual_variables).all()), "a dual variable is not finite")
     _require(not (state.dual_variables < 0).any(), "a dual variable is negative")
-    counts = state.transition_counts
-    _require(
-        not ((counts < 0) | (counts > MOST) | ((counts > 0) & ~spec.support)).any(), "its transition counts are impossible"
-    )
-    sums = state.signal_sums
-    _require(not ((state.visits < 0) | (state.visits > MOST)).any(), "its visits are impossible")
-    _require(bool((sums >= 0).all() and (sums <= state.visits).all()), "its sums are impossible")
+    _check_tables(state, spec.support, totals.transitions)
     per_constraint = (totals.constraint_regret, totals.constraint_regret_max, totals.strong_violation, totals.last_costs)
     sums_of_episodes = [totals.reward, totals.last_reward, *(total for one in per_constraint for total in one)]
     _require(bool((np.abs(sums_of_episodes) <= MOST).all()), "its totals are not finite, or impossible")
-    _require(int(counts.sum()) == totals.transitions, "its transition counts do not add up to its transitions")
-    if state.visits.size:
-        _require(int(state.visits.sum()) == totals.transitions, "its visits do not add up to its transitions")
     _require(totals.completed_episodes <= state.episode, "it completed more episodes than it started")
     for entries in (*per_constraint, totals.violations):
         _require(len(entries) == spec.num_constraints, "its totals must have one entry per constraint")
@@ -85,6 +77,18 @@ def check_record(record: AgentRecord) -> None:
             _check_episode(episode, record)
         except (TransitionError, ValueError) as error:
             raise ValueError(f"episode {episode.number}: {error}") from None
+
+
+def _check_tables(state: AgentState, support: Mask, transitions: int) -> None:
+    """What is forgotten leaves less than was observed; nothing adds more."""
+    for name, table in state.tables._asdict().items():
+        _require(bool(((table >= 0) & (table <= MOST)).all()), f"its {name.replace('_', ' ')} are impossible")
+    for counts in (state.transition_counts, state.recent_counts):
+        _require(not ((counts > 0) & ~support[..., : counts.shape[-1]]).any(), "its transition counts are outside the support")
+    most = transitions * (1 + ROUNDING)
+    _require(float(state.transition_counts.sum()) <= most, "its transition counts are more than its transitions")
+    _require(float(state.visits.sum()) <= most, "its visits are more than its transitions")
+    _require(bool((state.signal_sums <= state.visits * (1 + ROUNDING)).all()), "its signal sums are impossible")
 
 
 def _check_episode(episode: Episode, record: AgentRecord) -> None:

@@ -1,6 +1,7 @@
 """The method `certified`: its options, its certificates against plain arithmetic and hostile kernels, and whole runs."""
 
 import math
+from dataclasses import replace
 from itertools import product
 from statistics import NormalDist
 
@@ -10,7 +11,7 @@ from tests.safe_psrl.cases import TWO_CONSTRAINTS, first_plan, named_case, rando
 
 from safe_psrl import CmdpSpec, Constraint, SafePsrl, SafePsrlOptions, SimulatedRun, SpecError, preset
 from safe_psrl.errors import PlanStoppedError
-from safe_psrl.learner import AgentState, Plan, Transition
+from safe_psrl.learner import Plan, Transition
 from safe_psrl.planning.evaluation import evaluate_policy
 from safe_psrl.problem.documents import options_from_document, options_to_document
 from safe_psrl_experiments.runs import Job, run_job
@@ -290,7 +291,7 @@ def test_unknown_costs_are_explored_within_the_budget() -> None:
     played = sum(share * (policy == 1).sum() for share, policy in zip(plan.shares, plan.mixture, strict=True))
     assert played == pytest.approx(2.0)
     assert plan.certified_costs == pytest.approx([2.0])
-    free = AgentState(1, state.dual_variables, state.transition_counts, state.signal_sums, np.array([[[0, 1_000]]]))
+    free = replace(state, episode=1, visits=np.array([[[0.0, 1_000.0]]]))
     plan = learner.plan(free)
     assert (plan.policy == 1).all()  # a thousand observations of no cost
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.safe_psrl.cases import TWO_CONSTRAINTS, deterministic_policies, forward_totals, random_case
 
-from safe_psrl import PESSIMISM_PRESETS, SafePsrl, SafePsrlOptions, Transition, preset, settle
+from safe_psrl import PESSIMISM_PRESETS, SafePsrl, SafePsrlOptions, Transition, preset
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
 from safe_psrl_experiments.plain import backward_induction, policy_value
@@ -80,9 +80,9 @@ def test_one_sample_an_episode_from_the_posterior_of_its_first_time_step() -> No
     state, _ = learner.start_episode(learner.initial_state())
     for h in range(spec.horizon):
         state = learner.observe(state, Transition(h, h % 3, 0, (h + 1) % 3))
-    assert settle(spec, state).transition_counts.sum() == spec.horizon  # t_2 - 1
+    assert learner.settle(state).transition_counts.sum() == spec.horizon  # t_2 - 1
     _, plan = learner.start_episode(state)
-    p_2 = sampled(learner, 2, settle(spec, state).transition_counts)
+    p_2 = sampled(learner, 2, learner.settle(state).transition_counts)
     assert p_2.shape == (1, 10, 2, 10)
     objective = spec.signals[0] - plan.cost_prices[0] * spec.signals[1]
     policy = backward_induction(p_2, objective, spec.available_actions, spec.horizon)
@@ -149,7 +149,7 @@ def test_playing_takes_h_steps_each_of_which_enters_the_posterior_once() -> None
     for h in range(spec.horizon):
         state = learner.observe(state, Transition(h, h % 4, int(plan.policy[h, h % 4]), (h + 1) % 4))
         expected[0, h % 4, plan.policy[h, h % 4], (h + 1) % 4] += 1
-        assert settle(spec, state).transition_counts.tolist() == expected.tolist()
+        assert learner.settle(state).transition_counts.tolist() == expected.tolist()
     assert expected.sum() == spec.horizon
 
 

@@ -57,7 +57,7 @@ def test_tries_are_bounded_and_failure_is_reported(limit: int) -> None:
     """With data that contradict c0 every draw fails: the last is used after `max_kernel_draws`, and the plan says so."""
     spec = risky(0.2)
     learner = SafePsrl(spec, SafePsrlOptions(max_kernel_draws=limit))
-    counts = np.zeros((1, 2, 1, 2), np.int64)
+    counts = np.zeros((1, 2, 1, 2))
     counts[..., 1] = 10_000
     _, plan = learner.start_episode(replace(learner.initial_state(), transition_counts=counts))
     assert plan.kernel_draws == limit

@@ -24,7 +24,6 @@ from safe_psrl import (
     Transition,
     TransitionError,
     exact_optimum,
-    settle,
 )
 from safe_psrl.methods.episode import assumption_is_certain
 from safe_psrl.planning.backward_induction import plan_policy
@@ -195,7 +194,7 @@ def test_counts_are_kept_at_the_places_of_the_list() -> None:
     state, _ = learner.start_episode(learner.initial_state())
     for step, (s, a, t) in enumerate([(0, 1, 3), (3, 1, 2), (2, 0, 2)]):
         state = learner.observe(state, Transition(step, s, a, t))
-    counts = settle(learner.spec, state).transition_counts
+    counts = learner.settle(state).transition_counts
     assert counts.shape == (1, 4, 2, 2)
     assert np.argwhere(counts).tolist() == [[0, 0, 1, 1], [0, 2, 0, 0], [0, 3, 1, 1]]
 
@@ -317,7 +316,7 @@ def test_nothing_grows_with_the_square_of_the_states() -> None:
         spec = ring(20_000, horizon=5)
         learner = SafePsrl(spec)
         state, plan = learner.start_episode(learner.initial_state())
-        settled = settle(spec, learner.observe(state, Transition(0, 7, 1, 8)))
+        settled = learner.settle(learner.observe(state, Transition(0, 7, 1, 8)))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -151,5 +151,5 @@ async def test_impossible_counts_are_refused(bench: Any, place: tuple[int, ...])
     counts = np.zeros((1, 4, 3, width), np.int64)
     counts[place] = 1
     snapshot.transition_counts.CopyFrom(pack(counts))
-    with pytest.raises(ValueError, match=r"transition counts are impossible|an array is"):
+    with pytest.raises(ValueError, match=r"transition counts are|an array is"):
         check_record(restored("a", snapshot.SerializeToString()))

@@ -20,8 +20,8 @@ ACTIVE, PAUSED = admin_pb2.AGENT_CONDITION_ACTIVE, admin_pb2.AGENT_CONDITION_PAU
 def counts_of(wire: Wire, agent: str) -> tuple[np.ndarray, int]:
     reply = wire.admin.GetPosterior(admin_pb2.GetPosteriorRequest(agent=agent))
     packed = reply.transition_counts
-    assert packed.dtype == "<i8"
-    return np.frombuffer(zlib.decompress(packed.data), "<i8").reshape(packed.shape), reply.version
+    assert packed.dtype == "<f8"
+    return np.frombuffer(zlib.decompress(packed.data), "<f8").reshape(packed.shape), reply.version
 
 
 def play(wire: Wire, agent: str, episodes: int) -> None:

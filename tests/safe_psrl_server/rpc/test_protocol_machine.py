@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from safe_psrl import SafePsrl, SafePsrlOptions, Transition, act, settle
+from safe_psrl import SafePsrl, SafePsrlOptions, Transition, act
 from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, ServiceError, StepGapError
 from tests.safe_psrl_server.bench import Bench
@@ -283,7 +283,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         for place, times in self.counts.items():
             expected[0][place] = times
         assert np.array_equal(counts, expected)
-        settled = settle(self.learner.spec, self.state)
+        settled = self.learner.settle(self.state)
         assert np.array_equal(record.state.dual_variables, settled.dual_variables)
         assert np.array_equal(record.state.signal_sums, settled.signal_sums)
         assert record.state.episode == self.episode
