@@ -97,7 +97,7 @@ def _message(scenario: "Scenario", environment: str, settings: list[str]) -> "mo
     from safe_psrl_cli.agent import definition_in, options_of  # noqa: PLC0415
     from safe_psrl_client import options_from_document  # noqa: PLC0415
     from safe_psrl_proto.v1 import model_pb2  # noqa: PLC0415
-    from safe_psrl_server.agents.definition import cmdp_to_message  # noqa: PLC0415
+    from safe_psrl_server.agents.messages import cmdp_to_message  # noqa: PLC0415
 
     options = options_from_document(options_of(settings))
     path = Path(environment)

@@ -16,8 +16,10 @@ from safe_psrl.arrays import Floats, Mask, Policies, Policy
 from safe_psrl.errors import PlanStoppedError, TransitionError
 from safe_psrl.methods.certified import BASES, begin_certified_episode
 from safe_psrl.methods.episode import Draft, Problem, assumption_is_certain, begin_episode, empty_draft, problem_of
+from safe_psrl.planning.evaluation import evaluate_mixture, evaluate_policy
 from safe_psrl.posterior.drift import DriftReading, count_visit, forget, greatest_rows, next_statistic, total_statistic
 from safe_psrl.posterior.streams import MAX_SEED
+from safe_psrl.posterior.uncertainty import belief_of
 from safe_psrl.problem.checks import checked_integer, sealed
 from safe_psrl.problem.options import DriftOptions, SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec
@@ -229,6 +231,18 @@ class SafePsrl:
         from safe_psrl.methods.several_constraints import begin_with_several  # noqa: PLC0415  # scipy's optimisers load slowly
 
         return begin_with_several(*known)
+
+    def expected_values(self, state: AgentState, plan: Plan) -> Floats:
+        """[1+M]: the expected reward and costs of `plan` under the mean of the posterior, of a state that is settled."""
+        spec = self.spec
+        mean = belief_of(spec.dirichlet_prior, spec.next_states, state.transition_counts).mean
+        signals = estimated_signals(spec, state.signal_sums, state.visits)
+        values = np.empty((len(signals), spec.num_states))
+        if len(plan.shares):
+            evaluate_mixture(mean, spec.next_states, signals, plan.mixture, plan.shares, values)
+        else:
+            evaluate_policy(mean, spec.next_states, signals, plan.policy, values)
+        return sealed(values @ spec.initial_distribution)
 
     def observe(self, state: AgentState, transition: Transition) -> AgentState:
         """The posterior after one more transition (eq. (7)). Raises `TransitionError` and changes nothing if impossible."""

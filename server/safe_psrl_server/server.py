@@ -19,7 +19,8 @@ from safe_psrl.problem.options import METHODS
 from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
 from safe_psrl_server.agents.commands import AgentCommands
-from safe_psrl_server.agents.definition import DEFAULT_METHOD, cmdp_to_message
+from safe_psrl_server.agents.definition import DEFAULT_METHOD
+from safe_psrl_server.agents.messages import cmdp_to_message
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.config import ConfigError, DeclaredAgent, ServerConfig
 from safe_psrl_server.errors import DataLossError, ServiceError
@@ -38,6 +39,7 @@ from safe_psrl_server.security.tls import certificates_of, is_local
 from safe_psrl_server.store import StoreFailedError, open_store, redacted_address
 
 ALL_METHODS: Final = "all"
+DECLARED: Final = "declared in the configuration"
 
 log = structlog.get_logger()
 
@@ -239,7 +241,9 @@ class Server:
     async def _declare_agents(self) -> None:
         for declared in self.config.agents:
             try:
-                await self._commands.create(declared.name, _declared_spec(declared))
+                changes = await self._commands.declare(declared.name, _declared_spec(declared), DECLARED)
+                if changes:
+                    log.info("agent updated", agent=declared.name, reason=DECLARED, changes=changes)
             except DataLossError as error:
                 log.critical("declared agent is quarantined", agent=declared.name, damage=str(error))
             except (ServiceError, SafePsrlError, OSError) as error:

@@ -21,7 +21,7 @@ from safe_psrl_client.documents import spec_from_document as client_spec
 from safe_psrl_client.errors import InvalidDocumentError
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.agents.commands import AgentCommands
-from safe_psrl_server.agents.definition import cmdp_to_message
+from safe_psrl_server.agents.messages import cmdp_to_message
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.config import load_config

@@ -5,7 +5,7 @@ import pytest
 
 from safe_psrl_console.grids import MOST_CELLS, compact, ink_on, policy_grid, posterior_grid, visits
 from safe_psrl_proto.v1 import model_pb2
-from safe_psrl_server.agents.definition import pack
+from safe_psrl_server.agents.messages import pack
 
 
 @pytest.mark.parametrize("steps", [1, 3])

@@ -113,7 +113,7 @@ def begun(**fields: Any) -> AgentRecord:
     spec = completed(make_spec(**fields), 60.0)
     record.apply(events_pb2.Event(agent_created=events_pb2.AgentCreated(spec=spec)))
     _, plan = record.definition.learner.start_episode(record.state)
-    record.apply(decisions.starting(plan, "", None, "test", 0.0, 1))
+    record.apply(decisions.starting(record, decisions.TimedPlan(plan, 0.0), control_pb2.StartEpisodeRequest(), "test", 1))
     return record
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from safe_psrl import CmdpSpec, Constraint
 from safe_psrl_proto.v1 import control_pb2, model_pb2
-from safe_psrl_server.agents.definition import cmdp_to_message
+from safe_psrl_server.agents.messages import cmdp_to_message
 
 HORIZON = 3
 

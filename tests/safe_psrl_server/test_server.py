@@ -51,7 +51,7 @@ def test_another_definition_than_the_stored_one_stops_the_server(tmp_path: Path)
     with EmbeddedServer(store=store, agents=[{"name": "a", "preset": "inventory"}]):
         pass
     with (
-        pytest.raises(ConfigError, match="exists with another definition"),
+        pytest.raises(ConfigError, match="num_states: cannot change"),
         EmbeddedServer(store=store, agents=[{"name": "a", "preset": "factored-toy"}]),
     ):
         pass

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safe_psrl.problem.documents import spec_to_document
 from safe_psrl_client import Client, InvalidArgumentError, options_from_document, spec_from_document
 from safe_psrl_proto.v1 import model_pb2
-from safe_psrl_server.agents.definition import unpack
+from safe_psrl_server.agents.messages import unpack
 from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation, Grouping
 from safe_psrl_testbed.base_stations.world import CLASSES, WorldSettings
 from safe_psrl_testbed.media import SPEC, MediaHistory

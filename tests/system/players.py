@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from safe_psrl import CmdpSpec, Constraint, SafePsrl, SafePsrlOptions, Transition, act
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
-from safe_psrl_server.agents.definition import cmdp_to_message, unpack
+from safe_psrl_server.agents.messages import cmdp_to_message, unpack
 from safe_psrl_testbed import scenario_named
 from safe_psrl_testbed.environment import TabularEnvironment
 from safe_psrl_testbed.random_cmdp import random_cmdp

@@ -11,7 +11,8 @@ import pytest
 import safe_psrl_proto
 from safe_psrl import SafePsrl, SafePsrlOptions, Transition, act
 from safe_psrl_proto.v1 import admin_pb2
-from safe_psrl_server.agents.definition import definition_of, unpack
+from safe_psrl_server.agents.definition import definition_of
+from safe_psrl_server.agents.messages import unpack
 from tests.system.server_process import NewServer
 
 pytestmark = pytest.mark.slow

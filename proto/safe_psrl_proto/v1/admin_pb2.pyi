@@ -5,6 +5,7 @@ The control plane: creating agents, looking at them, moving them."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -47,6 +48,34 @@ AGENT_CONDITION_QUARANTINED: AgentCondition.ValueType  # 3
 """Its stored events are damaged: every call is DATA_LOSS. Other agents are served."""
 Global___AgentCondition: _TypeAlias = AgentCondition  # noqa: Y015
 
+class _BudgetVerdict:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _BudgetVerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BudgetVerdict.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    BUDGET_VERDICT_UNSPECIFIED: _BudgetVerdict.ValueType  # 0
+    """Fewer than 20 episodes."""
+    BUDGET_VERDICT_WITHIN: _BudgetVerdict.ValueType  # 1
+    """Their mean cost is at most their mean budget."""
+    BUDGET_VERDICT_NEAR: _BudgetVerdict.ValueType  # 2
+    """It is above, by less than two standard errors."""
+    BUDGET_VERDICT_ABOVE: _BudgetVerdict.ValueType  # 3
+    """It is above by two standard errors or more."""
+
+class BudgetVerdict(_BudgetVerdict, metaclass=_BudgetVerdictEnumTypeWrapper):
+    """Whether the latest completed episodes keep a budget."""
+
+BUDGET_VERDICT_UNSPECIFIED: BudgetVerdict.ValueType  # 0
+"""Fewer than 20 episodes."""
+BUDGET_VERDICT_WITHIN: BudgetVerdict.ValueType  # 1
+"""Their mean cost is at most their mean budget."""
+BUDGET_VERDICT_NEAR: BudgetVerdict.ValueType  # 2
+"""It is above, by less than two standard errors."""
+BUDGET_VERDICT_ABOVE: BudgetVerdict.ValueType  # 3
+"""It is above by two standard errors or more."""
+Global___BudgetVerdict: _TypeAlias = BudgetVerdict  # noqa: Y015
+
 @_typing.final
 class ConstraintStatus(_message.Message):
     """How one constraint is doing."""
@@ -70,6 +99,9 @@ class ConstraintStatus(_message.Message):
     CONSTRAINT_REGRET_BOUND_FIELD_NUMBER: _builtins.int
     STRONG_VIOLATION_FIELD_NUMBER: _builtins.int
     CERTIFIED_COST_FIELD_NUMBER: _builtins.int
+    RECENT_COST_FIELD_NUMBER: _builtins.int
+    RECENT_BUDGET_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     cost_budget: _builtins.float
     satisfiable_cost: _builtins.float
@@ -98,6 +130,10 @@ class ConstraintStatus(_message.Message):
     """Sum over completed episodes of reported cost - budget where it is above 0: no episode pays for another."""
     certified_cost: _builtins.float
     """Of the latest plan, if it is certified: the upper bound on its expected cost."""
+    recent_cost: _builtins.float
+    """Mean reported cost of the latest completed episodes (AgentStatus.recent_episodes), and their mean budget."""
+    recent_budget: _builtins.float
+    verdict: Global___BudgetVerdict.ValueType
     def __init__(
         self,
         *,
@@ -118,10 +154,13 @@ class ConstraintStatus(_message.Message):
         constraint_regret_bound: _builtins.float = ...,
         strong_violation: _builtins.float = ...,
         certified_cost: _builtins.float | None = ...,
+        recent_cost: _builtins.float = ...,
+        recent_budget: _builtins.float = ...,
+        verdict: Global___BudgetVerdict.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost", "certified_cost", b"certified_cost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost", "certified_cost", b"certified_cost", "constraint_regret", b"constraint_regret", "constraint_regret_bound", b"constraint_regret_bound", "constraint_regret_max", b"constraint_regret_max", "cost_budget", b"cost_budget", "cost_price", b"cost_price", "dual_scale", b"dual_scale", "dual_variable", b"dual_variable", "dual_variable_bound", b"dual_variable_bound", "last_cost", b"last_cost", "mean_cost", b"mean_cost", "name", b"name", "pessimism", b"pessimism", "predicted_cost", b"predicted_cost", "satisfiable_cost", b"satisfiable_cost", "strong_violation", b"strong_violation", "violations", b"violations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost", "certified_cost", b"certified_cost", "constraint_regret", b"constraint_regret", "constraint_regret_bound", b"constraint_regret_bound", "constraint_regret_max", b"constraint_regret_max", "cost_budget", b"cost_budget", "cost_price", b"cost_price", "dual_scale", b"dual_scale", "dual_variable", b"dual_variable", "dual_variable_bound", b"dual_variable_bound", "last_cost", b"last_cost", "mean_cost", b"mean_cost", "name", b"name", "pessimism", b"pessimism", "predicted_cost", b"predicted_cost", "recent_budget", b"recent_budget", "recent_cost", b"recent_cost", "satisfiable_cost", b"satisfiable_cost", "strong_violation", b"strong_violation", "verdict", b"verdict", "violations", b"violations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__certified_cost: _TypeAlias = _typing.Literal["certified_cost"]  # noqa: Y015
     _WhichOneofArgType__certified_cost: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost"]  # noqa: Y015
@@ -154,6 +193,15 @@ class AgentStatus(_message.Message):
     CREATED_MICROS_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     METHOD_FIELD_NUMBER: _builtins.int
+    RECENT_EPISODES_FIELD_NUMBER: _builtins.int
+    RECENT_REWARD_FIELD_NUMBER: _builtins.int
+    DEFINITION_VERSION_FIELD_NUMBER: _builtins.int
+    DRIFT_STATISTIC_FIELD_NUMBER: _builtins.int
+    DRIFT_DETECTIONS_FIELD_NUMBER: _builtins.int
+    DRIFT_MICROS_FIELD_NUMBER: _builtins.int
+    FALSE_ALARM_STEPS_FIELD_NUMBER: _builtins.int
+    ON_DETECT_FIELD_NUMBER: _builtins.int
+    HAS_FALLBACK_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     condition: Global___AgentCondition.ValueType
     condition_reason: _builtins.str
@@ -180,6 +228,22 @@ class AgentStatus(_message.Message):
     """What the certified costs of the latest plan rest on."""
     method: _builtins.str
     """The method of its options."""
+    recent_episodes: _builtins.int
+    """The latest completed episodes that recent_* are about: at most 100."""
+    recent_reward: _builtins.float
+    """Their mean reward."""
+    definition_version: _builtins.int
+    """Of the definition: 1 at creation, one more with each update."""
+    drift_statistic: _builtins.float
+    """The sum of the drift statistics at the start of the latest episode. Absent if drift is not watched for."""
+    drift_detections: _builtins.int
+    """Detections of drift, and the time of the latest, in microseconds since 1970; 0 if there is none."""
+    drift_micros: _builtins.int
+    false_alarm_steps: _builtins.float
+    """The limit of the statistics, and what a detection does. Empty if drift is not watched for."""
+    on_detect: _builtins.str
+    has_fallback: _builtins.bool
+    """It has a fallback policy."""
     @_builtins.property
     def open_episodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Their numbers."""
@@ -208,12 +272,23 @@ class AgentStatus(_message.Message):
         created_micros: _builtins.int = ...,
         certificate: _model_pb2.Certificate.ValueType = ...,
         method: _builtins.str = ...,
+        recent_episodes: _builtins.int = ...,
+        recent_reward: _builtins.float = ...,
+        definition_version: _builtins.int = ...,
+        drift_statistic: _builtins.float | None = ...,
+        drift_detections: _builtins.int = ...,
+        drift_micros: _builtins.int = ...,
+        false_alarm_steps: _builtins.float = ...,
+        on_detect: _builtins.str = ...,
+        has_fallback: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic", "drift_statistic", b"drift_statistic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "certificate", b"certificate", "completed_episodes", b"completed_episodes", "condition", b"condition", "condition_reason", b"condition_reason", "constraints", b"constraints", "created_micros", b"created_micros", "cumulative_reward", b"cumulative_reward", "episode", b"episode", "last_reward", b"last_reward", "method", b"method", "open_episodes", b"open_episodes", "overridden_actions", b"overridden_actions", "plan_seconds", b"plan_seconds", "predicted_reward", b"predicted_reward", "state_digest", b"state_digest", "transitions", b"transitions", "version", b"version", "visited_ratio", b"visited_ratio"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic", "agent", b"agent", "certificate", b"certificate", "completed_episodes", b"completed_episodes", "condition", b"condition", "condition_reason", b"condition_reason", "constraints", b"constraints", "created_micros", b"created_micros", "cumulative_reward", b"cumulative_reward", "definition_version", b"definition_version", "drift_detections", b"drift_detections", "drift_micros", b"drift_micros", "drift_statistic", b"drift_statistic", "episode", b"episode", "false_alarm_steps", b"false_alarm_steps", "has_fallback", b"has_fallback", "last_reward", b"last_reward", "method", b"method", "on_detect", b"on_detect", "open_episodes", b"open_episodes", "overridden_actions", b"overridden_actions", "plan_seconds", b"plan_seconds", "predicted_reward", b"predicted_reward", "recent_episodes", b"recent_episodes", "recent_reward", b"recent_reward", "state_digest", b"state_digest", "transitions", b"transitions", "version", b"version", "visited_ratio", b"visited_ratio"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__drift_statistic: _TypeAlias = _typing.Literal["drift_statistic"]  # noqa: Y015
+    _WhichOneofArgType__drift_statistic: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__drift_statistic) -> _WhichOneofReturnType__drift_statistic | None: ...
 
 Global___AgentStatus: _TypeAlias = AgentStatus  # noqa: Y015
 
@@ -500,6 +575,310 @@ class ResumeAgentResponse(_message.Message):
 Global___ResumeAgentResponse: _TypeAlias = ResumeAgentResponse  # noqa: Y015
 
 @_typing.final
+class UpdateAgentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    UPDATE_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    expected_version: _builtins.int
+    """AgentStatus.definition_version of the definition that the caller has seen; FAILED_PRECONDITION if it is another. 0: any."""
+    reason: _builtins.str
+    """For the operator who comes after."""
+    dry_run: _builtins.bool
+    """Change nothing: reply what the update would do."""
+    @_builtins.property
+    def update(self) -> _model_pb2.AgentSpec:
+        """The new values."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """The fields of `update` to take: cmdp.reward, cmdp.available_actions, cmdp.constraints.NAME.cost_budget (satisfiable_cost,
+        cost), options and options.FIELD, drift and drift.FIELD, fallback_policy, max_open_episodes, episode_timeout_seconds. A
+        named field that `update` leaves out gets its default. Nothing else can change.
+        """
+
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        update: _model_pb2.AgentSpec | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        expected_version: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["update", b"update", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "dry_run", b"dry_run", "expected_version", b"expected_version", "reason", b"reason", "update", b"update", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateAgentRequest: _TypeAlias = UpdateAgentRequest  # noqa: Y015
+
+@_typing.final
+class PlanPreview(_message.Message):
+    """What a plan for the next episode would be, under the mean of the posterior."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REWARD_FIELD_NUMBER: _builtins.int
+    COSTS_FIELD_NUMBER: _builtins.int
+    CERTIFIED_COSTS_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    reward: _builtins.float
+    certificate: _model_pb2.Certificate.ValueType
+    @_builtins.property
+    def costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per constraint."""
+
+    @_builtins.property
+    def certified_costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per constraint: of a certified plan."""
+
+    def __init__(
+        self,
+        *,
+        reward: _builtins.float = ...,
+        costs: _abc.Iterable[_builtins.float] | None = ...,
+        certified_costs: _abc.Iterable[_builtins.float] | None = ...,
+        certificate: _model_pb2.Certificate.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "certified_costs", b"certified_costs", "costs", b"costs", "reward", b"reward"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanPreview: _TypeAlias = PlanPreview  # noqa: Y015
+
+@_typing.final
+class UpdateAgentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def status(self) -> Global___AgentStatus: ...
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is different, in words. Empty if the definition was so already."""
+
+    @_builtins.property
+    def before(self) -> Global___PlanPreview:
+        """Of a dry run: the plan for the next episode without and with the update."""
+
+    @_builtins.property
+    def after(self) -> Global___PlanPreview: ...
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in CreateAgentResponse."""
+
+    def __init__(
+        self,
+        *,
+        status: Global___AgentStatus | None = ...,
+        changes: _abc.Iterable[_builtins.str] | None = ...,
+        before: Global___PlanPreview | None = ...,
+        after: Global___PlanPreview | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "changes", b"changes", "status", b"status", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateAgentResponse: _TypeAlias = UpdateAgentResponse  # noqa: Y015
+
+@_typing.final
+class ListEventsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    page_size: _builtins.int
+    """1 to 1,000; 0 stands for 100."""
+    page_token: _builtins.str
+    """From the reply before."""
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEventsRequest: _TypeAlias = ListEventsRequest  # noqa: Y015
+
+@_typing.final
+class ListEventsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.LogEntry]:
+        """Latest first. The latest 256 of an agent are kept."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[_events_pb2.LogEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEventsResponse: _TypeAlias = ListEventsResponse  # noqa: Y015
+
+@_typing.final
+class GetHistoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryRequest: _TypeAlias = GetHistoryRequest  # noqa: Y015
+
+@_typing.final
+class HistoryPoint(_message.Message):
+    """Consecutive completed episodes. Values are means over them, or the last where it says so."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPISODE_FIELD_NUMBER: _builtins.int
+    EPISODES_FIELD_NUMBER: _builtins.int
+    TIME_MICROS_FIELD_NUMBER: _builtins.int
+    REWARD_FIELD_NUMBER: _builtins.int
+    PREDICTED_REWARD_FIELD_NUMBER: _builtins.int
+    DRIFT_STATISTIC_FIELD_NUMBER: _builtins.int
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    episode: _builtins.int
+    """Number of the first one."""
+    episodes: _builtins.int
+    time_micros: _builtins.int
+    """When the last one ended, in microseconds since 1970."""
+    reward: _builtins.float
+    predicted_reward: _builtins.float
+    drift_statistic: _builtins.float
+    """The last."""
+    @_builtins.property
+    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConstraintPoint]:
+        """In the order of the agent's constraints."""
+
+    def __init__(
+        self,
+        *,
+        episode: _builtins.int = ...,
+        episodes: _builtins.int = ...,
+        time_micros: _builtins.int = ...,
+        reward: _builtins.float = ...,
+        predicted_reward: _builtins.float = ...,
+        drift_statistic: _builtins.float = ...,
+        constraints: _abc.Iterable[Global___ConstraintPoint] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "drift_statistic", b"drift_statistic", "episode", b"episode", "episodes", b"episodes", "predicted_reward", b"predicted_reward", "reward", b"reward", "time_micros", b"time_micros"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryPoint: _TypeAlias = HistoryPoint  # noqa: Y015
+
+@_typing.final
+class ConstraintPoint(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COST_FIELD_NUMBER: _builtins.int
+    COST_BUDGET_FIELD_NUMBER: _builtins.int
+    PREDICTED_COST_FIELD_NUMBER: _builtins.int
+    CERTIFIED_COST_FIELD_NUMBER: _builtins.int
+    DUAL_VARIABLE_FIELD_NUMBER: _builtins.int
+    cost: _builtins.float
+    cost_budget: _builtins.float
+    predicted_cost: _builtins.float
+    certified_cost: _builtins.float
+    """If all were certified."""
+    dual_variable: _builtins.float
+    """The last."""
+    def __init__(
+        self,
+        *,
+        cost: _builtins.float = ...,
+        cost_budget: _builtins.float = ...,
+        predicted_cost: _builtins.float = ...,
+        certified_cost: _builtins.float | None = ...,
+        dual_variable: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost", "certified_cost", b"certified_cost"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost", "certified_cost", b"certified_cost", "cost", b"cost", "cost_budget", b"cost_budget", "dual_variable", b"dual_variable", "predicted_cost", b"predicted_cost"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__certified_cost: _TypeAlias = _typing.Literal["certified_cost"]  # noqa: Y015
+    _WhichOneofArgType__certified_cost: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__certified_cost) -> _WhichOneofReturnType__certified_cost | None: ...
+
+Global___ConstraintPoint: _TypeAlias = ConstraintPoint  # noqa: Y015
+
+@_typing.final
+class GetHistoryResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POINTS_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def points(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryPoint]:
+        """Oldest first, at most 1,024: when there are as many, each two become one."""
+
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.LogEntry]:
+        """The log, oldest first: what to mark on a chart."""
+
+    def __init__(
+        self,
+        *,
+        points: _abc.Iterable[Global___HistoryPoint] | None = ...,
+        entries: _abc.Iterable[_events_pb2.LogEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "points", b"points"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryResponse: _TypeAlias = GetHistoryResponse  # noqa: Y015
+
+@_typing.final
 class GetPolicyRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -574,7 +953,7 @@ class GetPosteriorResponse(_message.Message):
     """Version of the stream that it is at."""
     @_builtins.property
     def transition_counts(self) -> _events_pb2.PackedArray:
-        """Every observed transition once: [1, S, A, S], or [H, S, A, S] if not stationary. Of an agent whose specification lists
+        """The weight of every observed transition, 1 unless something was forgotten: [1, S, A, S], or [H, S, A, S] if not stationary. Of an agent whose specification lists
         next states, the last axis is that of the list: an entry is of the next state at its place there.
         """
 

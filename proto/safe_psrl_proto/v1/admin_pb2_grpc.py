@@ -64,6 +64,21 @@ class AdminServiceStub:
                 request_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ResumeAgentRequest.SerializeToString,
                 response_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ResumeAgentResponse.FromString,
                 _registered_method=True)
+        self.UpdateAgent = channel.unary_unary(
+                '/safe_psrl.v1.AdminService/UpdateAgent',
+                request_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.UpdateAgentRequest.SerializeToString,
+                response_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.UpdateAgentResponse.FromString,
+                _registered_method=True)
+        self.ListEvents = channel.unary_unary(
+                '/safe_psrl.v1.AdminService/ListEvents',
+                request_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ListEventsRequest.SerializeToString,
+                response_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ListEventsResponse.FromString,
+                _registered_method=True)
+        self.GetHistory = channel.unary_unary(
+                '/safe_psrl.v1.AdminService/GetHistory',
+                request_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.GetHistoryRequest.SerializeToString,
+                response_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.GetHistoryResponse.FromString,
+                _registered_method=True)
         self.GetPolicy = channel.unary_unary(
                 '/safe_psrl.v1.AdminService/GetPolicy',
                 request_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.GetPolicyRequest.SerializeToString,
@@ -136,6 +151,27 @@ class AdminServiceServicer:
 
     def ResumeAgent(self, request, context):
         """Allow new episodes. Repeating it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateAgent(self, request, context):
+        """Changes the definition from the next episode on. Repeating it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEvents(self, request, context):
+        """The log of an agent, latest entry first, in pages: created, updated, paused, resumed, imported, drift.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetHistory(self, request, context):
+        """Costs, budgets and rewards by episode, over the agent's whole life.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -215,6 +251,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ResumeAgent,
                     request_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ResumeAgentRequest.FromString,
                     response_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ResumeAgentResponse.SerializeToString,
+            ),
+            'UpdateAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateAgent,
+                    request_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.UpdateAgentRequest.FromString,
+                    response_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.UpdateAgentResponse.SerializeToString,
+            ),
+            'ListEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEvents,
+                    request_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ListEventsRequest.FromString,
+                    response_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ListEventsResponse.SerializeToString,
+            ),
+            'GetHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHistory,
+                    request_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.GetHistoryRequest.FromString,
+                    response_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.GetHistoryResponse.SerializeToString,
             ),
             'GetPolicy': grpc.unary_unary_rpc_method_handler(
                     servicer.GetPolicy,
@@ -409,6 +460,87 @@ class AdminService:
             '/safe_psrl.v1.AdminService/ResumeAgent',
             safe__psrl__proto_dot_v1_dot_admin__pb2.ResumeAgentRequest.SerializeToString,
             safe__psrl__proto_dot_v1_dot_admin__pb2.ResumeAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/safe_psrl.v1.AdminService/UpdateAgent',
+            safe__psrl__proto_dot_v1_dot_admin__pb2.UpdateAgentRequest.SerializeToString,
+            safe__psrl__proto_dot_v1_dot_admin__pb2.UpdateAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/safe_psrl.v1.AdminService/ListEvents',
+            safe__psrl__proto_dot_v1_dot_admin__pb2.ListEventsRequest.SerializeToString,
+            safe__psrl__proto_dot_v1_dot_admin__pb2.ListEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/safe_psrl.v1.AdminService/GetHistory',
+            safe__psrl__proto_dot_v1_dot_admin__pb2.GetHistoryRequest.SerializeToString,
+            safe__psrl__proto_dot_v1_dot_admin__pb2.GetHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,12 @@ class AdminServiceStub:
     """No new episodes; the fallback policy acts, if there is one. Repeating it changes nothing."""
     ResumeAgent: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ResumeAgentRequest, _admin_pb2.ResumeAgentResponse]
     """Allow new episodes. Repeating it changes nothing."""
+    UpdateAgent: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpdateAgentRequest, _admin_pb2.UpdateAgentResponse]
+    """Changes the definition from the next episode on. Repeating it changes nothing."""
+    ListEvents: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListEventsRequest, _admin_pb2.ListEventsResponse]
+    """The log of an agent, latest entry first, in pages: created, updated, paused, resumed, imported, drift."""
+    GetHistory: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.GetHistoryResponse]
+    """Costs, budgets and rewards by episode, over the agent's whole life."""
     GetPolicy: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.GetPolicyResponse]
     """The policy of an open episode, or of the last one."""
     GetPosterior: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPosteriorRequest, _admin_pb2.GetPosteriorResponse]
@@ -71,6 +77,12 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """No new episodes; the fallback policy acts, if there is one. Repeating it changes nothing."""
     ResumeAgent: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResumeAgentRequest, _admin_pb2.ResumeAgentResponse]  # type: ignore[assignment]
     """Allow new episodes. Repeating it changes nothing."""
+    UpdateAgent: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpdateAgentRequest, _admin_pb2.UpdateAgentResponse]  # type: ignore[assignment]
+    """Changes the definition from the next episode on. Repeating it changes nothing."""
+    ListEvents: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListEventsRequest, _admin_pb2.ListEventsResponse]  # type: ignore[assignment]
+    """The log of an agent, latest entry first, in pages: created, updated, paused, resumed, imported, drift."""
+    GetHistory: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.GetHistoryResponse]  # type: ignore[assignment]
+    """Costs, budgets and rewards by episode, over the agent's whole life."""
     GetPolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.GetPolicyResponse]  # type: ignore[assignment]
     """The policy of an open episode, or of the last one."""
     GetPosterior: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPosteriorRequest, _admin_pb2.GetPosteriorResponse]  # type: ignore[assignment]
@@ -132,6 +144,30 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ResumeAgentResponse, _abc.Awaitable[_admin_pb2.ResumeAgentResponse]]:
         """Allow new episodes. Repeating it changes nothing."""
+
+    @_abc_1.abstractmethod
+    def UpdateAgent(
+        self,
+        request: _admin_pb2.UpdateAgentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.UpdateAgentResponse, _abc.Awaitable[_admin_pb2.UpdateAgentResponse]]:
+        """Changes the definition from the next episode on. Repeating it changes nothing."""
+
+    @_abc_1.abstractmethod
+    def ListEvents(
+        self,
+        request: _admin_pb2.ListEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListEventsResponse, _abc.Awaitable[_admin_pb2.ListEventsResponse]]:
+        """The log of an agent, latest entry first, in pages: created, updated, paused, resumed, imported, drift."""
+
+    @_abc_1.abstractmethod
+    def GetHistory(
+        self,
+        request: _admin_pb2.GetHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetHistoryResponse, _abc.Awaitable[_admin_pb2.GetHistoryResponse]]:
+        """Costs, budgets and rewards by episode, over the agent's whole life."""
 
     @_abc_1.abstractmethod
     def GetPolicy(

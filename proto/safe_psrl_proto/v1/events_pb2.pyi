@@ -50,6 +50,32 @@ EPISODE_END_ABANDONED: EpisodeEnd.ValueType  # 3
 """Nobody went on with it, or another took its place. As truncated."""
 Global___EpisodeEnd: _TypeAlias = EpisodeEnd  # noqa: Y015
 
+class _LogKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LogKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LogKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LOG_KIND_UNSPECIFIED: _LogKind.ValueType  # 0
+    LOG_KIND_CREATED: _LogKind.ValueType  # 1
+    LOG_KIND_UPDATED: _LogKind.ValueType  # 2
+    LOG_KIND_PAUSED: _LogKind.ValueType  # 3
+    LOG_KIND_RESUMED: _LogKind.ValueType  # 4
+    LOG_KIND_IMPORTED: _LogKind.ValueType  # 5
+    LOG_KIND_DRIFT_DETECTED: _LogKind.ValueType  # 6
+
+class LogKind(_LogKind, metaclass=_LogKindEnumTypeWrapper):
+    """What kind of entry an agent's log has."""
+
+LOG_KIND_UNSPECIFIED: LogKind.ValueType  # 0
+LOG_KIND_CREATED: LogKind.ValueType  # 1
+LOG_KIND_UPDATED: LogKind.ValueType  # 2
+LOG_KIND_PAUSED: LogKind.ValueType  # 3
+LOG_KIND_RESUMED: LogKind.ValueType  # 4
+LOG_KIND_IMPORTED: LogKind.ValueType  # 5
+LOG_KIND_DRIFT_DETECTED: LogKind.ValueType  # 6
+Global___LogKind: _TypeAlias = LogKind  # noqa: Y015
+
 @_typing.final
 class Event(_message.Message):
     """One entry of an agent's stream."""
@@ -65,6 +91,8 @@ class Event(_message.Message):
     AGENT_RESUMED_FIELD_NUMBER: _builtins.int
     AGENT_DELETED_FIELD_NUMBER: _builtins.int
     AGENT_IMPORTED_FIELD_NUMBER: _builtins.int
+    AGENT_UPDATED_FIELD_NUMBER: _builtins.int
+    DRIFT_DETECTED_FIELD_NUMBER: _builtins.int
     time_micros: _builtins.int
     """Wall-clock time of the decision, in microseconds since 1970 (UTC). For operators and time-outs; never for learning."""
     @_builtins.property
@@ -83,6 +111,10 @@ class Event(_message.Message):
     def agent_deleted(self) -> Global___AgentDeleted: ...
     @_builtins.property
     def agent_imported(self) -> Global___AgentImported: ...
+    @_builtins.property
+    def agent_updated(self) -> Global___AgentUpdated: ...
+    @_builtins.property
+    def drift_detected(self) -> Global___DriftDetected: ...
     def __init__(
         self,
         *,
@@ -95,12 +127,14 @@ class Event(_message.Message):
         agent_resumed: Global___AgentResumed | None = ...,
         agent_deleted: Global___AgentDeleted | None = ...,
         agent_imported: Global___AgentImported | None = ...,
+        agent_updated: Global___AgentUpdated | None = ...,
+        drift_detected: Global___DriftDetected | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "transitions_observed", b"transitions_observed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "agent_updated", b"agent_updated", "drift_detected", b"drift_detected", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "transitions_observed", b"transitions_observed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "time_micros", b"time_micros", "transitions_observed", b"transitions_observed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "agent_updated", b"agent_updated", "drift_detected", b"drift_detected", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "time_micros", b"time_micros", "transitions_observed", b"transitions_observed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["agent_created", "episode_started", "transitions_observed", "episode_ended", "agent_paused", "agent_resumed", "agent_deleted", "agent_imported"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["agent_created", "episode_started", "transitions_observed", "episode_ended", "agent_paused", "agent_resumed", "agent_deleted", "agent_imported", "agent_updated", "drift_detected"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -113,6 +147,9 @@ class AgentCreated(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    by: _builtins.str
+    """The caller's identity; empty without identities."""
     @_builtins.property
     def spec(self) -> _model_pb2.AgentSpec:
         """As given, except that defaults which may change are filled in."""
@@ -121,14 +158,116 @@ class AgentCreated(_message.Message):
         self,
         *,
         spec: _model_pb2.AgentSpec | None = ...,
+        by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AgentCreated: _TypeAlias = AgentCreated  # noqa: Y015
+
+@_typing.final
+class AgentUpdated(_message.Message):
+    """The definition changed. It applies to the episodes that start from now on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    by: _builtins.str
+    """The caller's identity; empty without identities."""
+    reason: _builtins.str
+    """Why."""
+    @_builtins.property
+    def spec(self) -> _model_pb2.AgentSpec:
+        """In full."""
+
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is different, in words: "constraints.delay.cost_budget is 4, was 5"."""
+
+    def __init__(
+        self,
+        *,
+        spec: _model_pb2.AgentSpec | None = ...,
+        by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        changes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "changes", b"changes", "reason", b"reason", "spec", b"spec"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentUpdated: _TypeAlias = AgentUpdated  # noqa: Y015
+
+@_typing.final
+class DriftDetected(_message.Message):
+    """The statistics of drift exceeded their limit when an episode was about to start. They begin anew."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATISTIC_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    ON_DETECT_FIELD_NUMBER: _builtins.int
+    statistic: _builtins.float
+    """The sum over all rows."""
+    on_detect: _builtins.str
+    """DriftOptions.on_detect at that moment, which is what was done."""
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowStatistic]:
+        """The rows that contributed most, the greatest first."""
+
+    def __init__(
+        self,
+        *,
+        statistic: _builtins.float = ...,
+        rows: _abc.Iterable[Global___RowStatistic] | None = ...,
+        on_detect: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["on_detect", b"on_detect", "rows", b"rows", "statistic", b"statistic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DriftDetected: _TypeAlias = DriftDetected  # noqa: Y015
+
+@_typing.final
+class RowStatistic(_message.Message):
+    """The drift statistic of one row of the kernel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    STATISTIC_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """0 if all steps share one kernel."""
+    state: _builtins.int
+    action: _builtins.int
+    statistic: _builtins.float
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        state: _builtins.int = ...,
+        action: _builtins.int = ...,
+        statistic: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "state", b"state", "statistic", b"statistic", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RowStatistic: _TypeAlias = RowStatistic  # noqa: Y015
 
 @_typing.final
 class EpisodeStarted(_message.Message):
@@ -154,6 +293,8 @@ class EpisodeStarted(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     CERTIFIED_COSTS_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
+    COST_BUDGETS_FIELD_NUMBER: _builtins.int
+    DRIFT_STATISTIC_FIELD_NUMBER: _builtins.int
     episode: _builtins.int
     """From 1, one more than the last."""
     request_id: _builtins.str
@@ -178,6 +319,8 @@ class EpisodeStarted(_message.Message):
     """Time of the agent's creation: it tells the agent from others of the same name."""
     certificate: _model_pb2.Certificate.ValueType
     """What they rest on."""
+    drift_statistic: _builtins.float
+    """The sum of the drift statistics at its start, before a detection. Absent if drift is not watched for."""
     @_builtins.property
     def policy(self) -> _model_pb2.Policy:
         """What will be played. Of a large one, where it is stored, the sizes alone."""
@@ -206,6 +349,10 @@ class EpisodeStarted(_message.Message):
     def certified_costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Per constraint: the upper bound on the expected cost of a certified plan. Empty for other methods."""
 
+    @_builtins.property
+    def cost_budgets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per constraint: the budget that it was planned with, and is counted against."""
+
     def __init__(
         self,
         *,
@@ -227,13 +374,20 @@ class EpisodeStarted(_message.Message):
         incarnation: _builtins.int = ...,
         certified_costs: _abc.Iterable[_builtins.float] | None = ...,
         certificate: _model_pb2.Certificate.ValueType = ...,
+        cost_budgets: _abc.Iterable[_builtins.float] | None = ...,
+        drift_statistic: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "policy", b"policy", "state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic", "_state", b"_state", "drift_statistic", b"drift_statistic", "policy", b"policy", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state", b"_state", "certificate", b"certificate", "certified_costs", b"certified_costs", "dual_scale", b"dual_scale", "dual_variables", b"dual_variables", "episode", b"episode", "incarnation", b"incarnation", "kernel_draws", b"kernel_draws", "kernel_satisfiable", b"kernel_satisfiable", "next_dual_variables", b"next_dual_variables", "pessimism", b"pessimism", "plan_seconds", b"plan_seconds", "planned_by", b"planned_by", "policy", b"policy", "policy_digest", b"policy_digest", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward", "request_id", b"request_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic", "_state", b"_state", "certificate", b"certificate", "certified_costs", b"certified_costs", "cost_budgets", b"cost_budgets", "drift_statistic", b"drift_statistic", "dual_scale", b"dual_scale", "dual_variables", b"dual_variables", "episode", b"episode", "incarnation", b"incarnation", "kernel_draws", b"kernel_draws", "kernel_satisfiable", b"kernel_satisfiable", "next_dual_variables", b"next_dual_variables", "pessimism", b"pessimism", "plan_seconds", b"plan_seconds", "planned_by", b"planned_by", "policy", b"policy", "policy_digest", b"policy_digest", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward", "request_id", b"request_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__drift_statistic: _TypeAlias = _typing.Literal["drift_statistic"]  # noqa: Y015
+    _WhichOneofArgType__drift_statistic: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic"]  # noqa: Y015
     _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
     _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__drift_statistic) -> _WhichOneofReturnType__drift_statistic | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__state) -> _WhichOneofReturnType__state | None: ...
 
 Global___EpisodeStarted: _TypeAlias = EpisodeStarted  # noqa: Y015
@@ -341,16 +495,20 @@ class AgentPaused(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """Why, for the operator who comes after."""
+    by: _builtins.str
+    """The caller's identity; empty without identities."""
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
+        by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -362,12 +520,17 @@ class AgentResumed(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    BY_FIELD_NUMBER: _builtins.int
+    by: _builtins.str
+    """The caller's identity; empty without identities."""
     def __init__(
         self,
+        *,
+        by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -397,16 +560,20 @@ class AgentImported(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SNAPSHOT_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    by: _builtins.str
+    """The caller's identity; empty without identities."""
     @_builtins.property
     def snapshot(self) -> Global___Snapshot: ...
     def __init__(
         self,
         *,
         snapshot: Global___Snapshot | None = ...,
+        by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -451,6 +618,7 @@ class EpisodeRecord(_message.Message):
     TRANSITIONS_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     ACTIVE_MICROS_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
     end: Global___EpisodeEnd.ValueType
     """Unspecified while open."""
     active_micros: _builtins.int
@@ -461,6 +629,10 @@ class EpisodeRecord(_message.Message):
     def transitions(self) -> Global___TransitionsObserved:
         """The steps reported so far, from step 0. Absent if there are none."""
 
+    @_builtins.property
+    def spec(self) -> _model_pb2.AgentSpec:
+        """The definition that it was started with, if that has changed since."""
+
     def __init__(
         self,
         *,
@@ -468,10 +640,11 @@ class EpisodeRecord(_message.Message):
         transitions: Global___TransitionsObserved | None = ...,
         end: Global___EpisodeEnd.ValueType = ...,
         active_micros: _builtins.int = ...,
+        spec: _model_pb2.AgentSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["started", b"started", "transitions", b"transitions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec", "started", b"started", "transitions", b"transitions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_micros", b"active_micros", "end", b"end", "started", b"started", "transitions", b"transitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_micros", b"active_micros", "end", b"end", "spec", b"spec", "started", b"started", "transitions", b"transitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -493,6 +666,8 @@ class Totals(_message.Message):
     LAST_REWARD_FIELD_NUMBER: _builtins.int
     LAST_COSTS_FIELD_NUMBER: _builtins.int
     STRONG_VIOLATION_FIELD_NUMBER: _builtins.int
+    COSTS_FIELD_NUMBER: _builtins.int
+    DRIFT_DETECTIONS_FIELD_NUMBER: _builtins.int
     completed_episodes: _builtins.int
     transitions: _builtins.int
     overridden_actions: _builtins.int
@@ -500,6 +675,8 @@ class Totals(_message.Message):
     reward: _builtins.float
     last_reward: _builtins.float
     """Of the last completed episode."""
+    drift_detections: _builtins.int
+    """Detections of drift."""
     @_builtins.property
     def constraint_regret(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Per constraint: sum over completed episodes of cost - budget."""
@@ -520,6 +697,10 @@ class Totals(_message.Message):
     def strong_violation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Per constraint: sum over completed episodes of cost - budget where it is above 0."""
 
+    @_builtins.property
+    def costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per constraint: sum over completed episodes."""
+
     def __init__(
         self,
         *,
@@ -533,14 +714,59 @@ class Totals(_message.Message):
         last_reward: _builtins.float = ...,
         last_costs: _abc.Iterable[_builtins.float] | None = ...,
         strong_violation: _abc.Iterable[_builtins.float] | None = ...,
+        costs: _abc.Iterable[_builtins.float] | None = ...,
+        drift_detections: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed_episodes", b"completed_episodes", "constraint_regret", b"constraint_regret", "constraint_regret_max", b"constraint_regret_max", "last_costs", b"last_costs", "last_reward", b"last_reward", "overridden_actions", b"overridden_actions", "reward", b"reward", "strong_violation", b"strong_violation", "transitions", b"transitions", "violations", b"violations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed_episodes", b"completed_episodes", "constraint_regret", b"constraint_regret", "constraint_regret_max", b"constraint_regret_max", "costs", b"costs", "drift_detections", b"drift_detections", "last_costs", b"last_costs", "last_reward", b"last_reward", "overridden_actions", b"overridden_actions", "reward", b"reward", "strong_violation", b"strong_violation", "transitions", b"transitions", "violations", b"violations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Totals: _TypeAlias = Totals  # noqa: Y015
+
+@_typing.final
+class LogEntry(_message.Message):
+    """One entry of an agent's log: who did what, when, and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_MICROS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    EPISODE_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DETAILS_FIELD_NUMBER: _builtins.int
+    time_micros: _builtins.int
+    """In microseconds since 1970 (UTC)."""
+    kind: Global___LogKind.ValueType
+    episode: _builtins.int
+    """Episodes started before."""
+    by: _builtins.str
+    """The caller's identity; empty without identities, and for what the agent did by itself."""
+    reason: _builtins.str
+    """As the caller gave it."""
+    @_builtins.property
+    def details(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was done, in words, one line for each change."""
+
+    def __init__(
+        self,
+        *,
+        time_micros: _builtins.int = ...,
+        kind: Global___LogKind.ValueType = ...,
+        episode: _builtins.int = ...,
+        by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        details: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "details", b"details", "episode", b"episode", "kind", b"kind", "reason", b"reason", "time_micros", b"time_micros"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogEntry: _TypeAlias = LogEntry  # noqa: Y015
 
 @_typing.final
 class Snapshot(_message.Message):
@@ -563,6 +789,11 @@ class Snapshot(_message.Message):
     CREATED_MICROS_FIELD_NUMBER: _builtins.int
     RECENT_COUNTS_FIELD_NUMBER: _builtins.int
     DRIFT_STATISTICS_FIELD_NUMBER: _builtins.int
+    DEFINITION_VERSION_FIELD_NUMBER: _builtins.int
+    LOG_FIELD_NUMBER: _builtins.int
+    SERIES_FIELD_NUMBER: _builtins.int
+    SERIES_STRIDE_FIELD_NUMBER: _builtins.int
+    RECENT_EPISODES_FIELD_NUMBER: _builtins.int
     format: _builtins.int
     """Of this message's meaning. 1 now."""
     version: _builtins.int
@@ -572,6 +803,10 @@ class Snapshot(_message.Message):
     paused: _builtins.bool
     pause_reason: _builtins.str
     created_micros: _builtins.int
+    definition_version: _builtins.int
+    """Of the definition: 1 at creation, one more with each update."""
+    series_stride: _builtins.int
+    """Episodes that a full point of the series stands for."""
     @_builtins.property
     def spec(self) -> _model_pb2.AgentSpec: ...
     @_builtins.property
@@ -604,6 +839,20 @@ class Snapshot(_message.Message):
     def drift_statistics(self) -> Global___PackedArray:
         """The statistic of each row, [1|H, S, A]; no rows without it."""
 
+    @_builtins.property
+    def log(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogEntry]:
+        """The latest entries of its log, oldest first."""
+
+    @_builtins.property
+    def series(self) -> Global___PackedArray:
+        """The series by episode: see AdminService.GetHistory. A row has episode, episodes, time, reward, predicted reward, drift
+        statistic; then for each constraint cost, budget, predicted cost, certified cost, dual variable.
+        """
+
+    @_builtins.property
+    def recent_episodes(self) -> Global___PackedArray:
+        """The latest completed episodes, oldest first. A row has the reward, then the costs, then the budgets."""
+
     def __init__(
         self,
         *,
@@ -622,10 +871,15 @@ class Snapshot(_message.Message):
         created_micros: _builtins.int = ...,
         recent_counts: Global___PackedArray | None = ...,
         drift_statistics: Global___PackedArray | None = ...,
+        definition_version: _builtins.int = ...,
+        log: _abc.Iterable[Global___LogEntry] | None = ...,
+        series: Global___PackedArray | None = ...,
+        series_stride: _builtins.int = ...,
+        recent_episodes: Global___PackedArray | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["drift_statistics", b"drift_statistics", "recent_counts", b"recent_counts", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "visits", b"visits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["drift_statistics", b"drift_statistics", "recent_counts", b"recent_counts", "recent_episodes", b"recent_episodes", "series", b"series", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "visits", b"visits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_micros", b"created_micros", "drift_statistics", b"drift_statistics", "dual_variables", b"dual_variables", "episode", b"episode", "episodes", b"episodes", "format", b"format", "pause_reason", b"pause_reason", "paused", b"paused", "recent_counts", b"recent_counts", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "version", b"version", "visits", b"visits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_micros", b"created_micros", "definition_version", b"definition_version", "drift_statistics", b"drift_statistics", "dual_variables", b"dual_variables", "episode", b"episode", "episodes", b"episodes", "format", b"format", "log", b"log", "pause_reason", b"pause_reason", "paused", b"paused", "recent_counts", b"recent_counts", "recent_episodes", b"recent_episodes", "series", b"series", "series_stride", b"series_stride", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "version", b"version", "visits", b"visits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

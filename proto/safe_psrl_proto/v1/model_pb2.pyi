@@ -322,6 +322,65 @@ class SafePsrlOptions(_message.Message):
 Global___SafePsrlOptions: _TypeAlias = SafePsrlOptions  # noqa: Y015
 
 @_typing.final
+class DriftOptions(_message.Message):
+    """How an agent watches for changes of the kernel, and what it forgets. Whatever is absent has its default."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DETECT_FIELD_NUMBER: _builtins.int
+    MEMORY_VISITS_FIELD_NUMBER: _builtins.int
+    FALSE_ALARM_STEPS_FIELD_NUMBER: _builtins.int
+    ON_DETECT_FIELD_NUMBER: _builtins.int
+    HALF_LIFE_VISITS_FIELD_NUMBER: _builtins.int
+    detect: _builtins.bool
+    """Compare what is observed with what was learned. Default true up to 10 million entries of the transition counts."""
+    memory_visits: _builtins.float
+    """Visits of a row that the short memory goes back; above 1. Default 100."""
+    false_alarm_steps: _builtins.float
+    """Without a change, drift is detected at most once in so many transitions on average; above 1. Default 1,000,000."""
+    on_detect: _builtins.str
+    """"alert": report it and learn on. "forget": drop what is older than the short memory. "pause": no new episodes. Default
+    "alert".
+    """
+    half_life_visits: _builtins.float
+    """Visits of a row after which an observation counts half; above 1. Absent: all count alike for ever."""
+    def __init__(
+        self,
+        *,
+        detect: _builtins.bool | None = ...,
+        memory_visits: _builtins.float | None = ...,
+        false_alarm_steps: _builtins.float | None = ...,
+        on_detect: _builtins.str | None = ...,
+        half_life_visits: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_detect", b"_detect", "_false_alarm_steps", b"_false_alarm_steps", "_half_life_visits", b"_half_life_visits", "_memory_visits", b"_memory_visits", "_on_detect", b"_on_detect", "detect", b"detect", "false_alarm_steps", b"false_alarm_steps", "half_life_visits", b"half_life_visits", "memory_visits", b"memory_visits", "on_detect", b"on_detect"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_detect", b"_detect", "_false_alarm_steps", b"_false_alarm_steps", "_half_life_visits", b"_half_life_visits", "_memory_visits", b"_memory_visits", "_on_detect", b"_on_detect", "detect", b"detect", "false_alarm_steps", b"false_alarm_steps", "half_life_visits", b"half_life_visits", "memory_visits", b"memory_visits", "on_detect", b"on_detect"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__detect: _TypeAlias = _typing.Literal["detect"]  # noqa: Y015
+    _WhichOneofArgType__detect: _TypeAlias = _typing.Literal["_detect", b"_detect"]  # noqa: Y015
+    _WhichOneofReturnType__false_alarm_steps: _TypeAlias = _typing.Literal["false_alarm_steps"]  # noqa: Y015
+    _WhichOneofArgType__false_alarm_steps: _TypeAlias = _typing.Literal["_false_alarm_steps", b"_false_alarm_steps"]  # noqa: Y015
+    _WhichOneofReturnType__half_life_visits: _TypeAlias = _typing.Literal["half_life_visits"]  # noqa: Y015
+    _WhichOneofArgType__half_life_visits: _TypeAlias = _typing.Literal["_half_life_visits", b"_half_life_visits"]  # noqa: Y015
+    _WhichOneofReturnType__memory_visits: _TypeAlias = _typing.Literal["memory_visits"]  # noqa: Y015
+    _WhichOneofArgType__memory_visits: _TypeAlias = _typing.Literal["_memory_visits", b"_memory_visits"]  # noqa: Y015
+    _WhichOneofReturnType__on_detect: _TypeAlias = _typing.Literal["on_detect"]  # noqa: Y015
+    _WhichOneofArgType__on_detect: _TypeAlias = _typing.Literal["_on_detect", b"_on_detect"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__detect) -> _WhichOneofReturnType__detect | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__false_alarm_steps) -> _WhichOneofReturnType__false_alarm_steps | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__half_life_visits) -> _WhichOneofReturnType__half_life_visits | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_visits) -> _WhichOneofReturnType__memory_visits | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__on_detect) -> _WhichOneofReturnType__on_detect | None: ...
+
+Global___DriftOptions: _TypeAlias = DriftOptions  # noqa: Y015
+
+@_typing.final
 class Policy(_message.Message):
     """A policy: what to play at each step in each state."""
 
@@ -391,7 +450,7 @@ Global___PolicyShare: _TypeAlias = PolicyShare  # noqa: Y015
 
 @_typing.final
 class AgentSpec(_message.Message):
-    """Everything that defines an agent. Does not change after its creation."""
+    """Everything that defines an agent. AdminService.UpdateAgent changes some of it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -423,6 +482,7 @@ class AgentSpec(_message.Message):
     EPISODE_TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
     ALWAYS_SATISFIABLE_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    DRIFT_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
     """From 0 to 2^63 - 1. The same seed and the same observations give the same actions."""
     max_open_episodes: _builtins.int
@@ -449,6 +509,10 @@ class AgentSpec(_message.Message):
         `reward_range`, … At most 100, of at most 500 characters. Compared with the rest of the definition, and not interpreted.
         """
 
+    @_builtins.property
+    def drift(self) -> Global___DriftOptions:
+        """How it watches for changes of the kernel."""
+
     def __init__(
         self,
         *,
@@ -460,10 +524,11 @@ class AgentSpec(_message.Message):
         episode_timeout_seconds: _builtins.float = ...,
         always_satisfiable: _builtins.bool | None = ...,
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        drift: Global___DriftOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "fallback_policy", b"fallback_policy", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "drift", b"drift", "fallback_policy", b"fallback_policy", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "environment", b"environment", "episode_timeout_seconds", b"episode_timeout_seconds", "fallback_policy", b"fallback_policy", "max_open_episodes", b"max_open_episodes", "options", b"options", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "drift", b"drift", "environment", b"environment", "episode_timeout_seconds", b"episode_timeout_seconds", "fallback_policy", b"fallback_policy", "max_open_episodes", b"max_open_episodes", "options", b"options", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__always_satisfiable: _TypeAlias = _typing.Literal["always_satisfiable"]  # noqa: Y015
     _WhichOneofArgType__always_satisfiable: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable"]  # noqa: Y015

@@ -2,6 +2,7 @@
 
 import re
 from asyncio import Future
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -9,16 +10,26 @@ from safe_psrl.errors import SpecError
 from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents import decisions
-from safe_psrl_server.agents.decisions import Acted, Decision, PlanNeeded, Reported, TimedPlan
-from safe_psrl_server.agents.definition import checked_definition, cmdp_to_message
+from safe_psrl_server.agents.decisions import Acted, Decision, PlanNeeded, Reply, Reported, TimedPlan
+from safe_psrl_server.agents.definition import Definition, checked_definition
 from safe_psrl_server.agents.differences import described, differences
+from safe_psrl_server.agents.episode import Episode
+from safe_psrl_server.agents.messages import cmdp_to_message
 from safe_psrl_server.agents.planner import PLANNED_BY
-from safe_psrl_server.agents.record import AgentRecord, Episode
+from safe_psrl_server.agents.record import PAUSED_BY_DRIFT, AgentRecord
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.sizes import MAX_NAME, check_size, check_text
 from safe_psrl_server.agents.snapshot import check_record
-from safe_psrl_server.agents.validation import check_first_state, check_incarnation, find_episode
+from safe_psrl_server.agents.updates import changes, refuse_fixed, updated
+from safe_psrl_server.agents.validation import (
+    check_definition_version,
+    check_first_state,
+    check_incarnation,
+    find_episode,
+    paused,
+)
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
+from safe_psrl_server.security.caller import caller
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 MAX_REASON: Final = 500  # characters
@@ -30,6 +41,13 @@ class ReportedEpisode(NamedTuple):
     duplicates: int  # transitions that were reported before
     done: bool  # the episode is complete
     next: events_pb2.EpisodeStarted | None  # if requested
+
+
+class Updated(NamedTuple):
+    """A new definition, and what is different in it, in words."""
+
+    definition: Definition
+    changes: list[str]
 
 
 class AgentCommands:
@@ -50,8 +68,7 @@ class AgentCommands:
             closing = decisions.make_room(record, request.abandon_open, self.agents.now_micros())
 
             def finish(planned: TimedPlan) -> Decision[events_pb2.EpisodeStarted]:
-                event = self._started(record, planned, request)
-                return Decision([*closing, event], event.episode_started)
+                return self._begun(record, planned, request, closing, lambda started: started)
 
             return PlanNeeded(record.definition.learner, record.state, finish)
 
@@ -73,7 +90,7 @@ class AgentCommands:
             start = control_pb2.StartEpisodeRequest(state=request.state)
 
             def finish(planned: TimedPlan) -> Decision[None]:
-                return Decision([*closing, self._started(record, planned, start)], None)
+                return self._begun(record, planned, start, closing, lambda _started: None)
 
             return PlanNeeded(record.definition.learner, record.state, finish)
 
@@ -122,8 +139,10 @@ class AgentCommands:
             closing = decisions.make_room(record, following.abandon_open, now, ended=episode.number)
 
             def finish(planned: TimedPlan) -> Decision[ReportedEpisode]:
-                event = self._started(record, planned, following)
-                return Decision([*events, *closing, event], ReportedEpisode(duplicates, done, event.episode_started))
+                before = [*events, *closing]
+                return self._begun(
+                    record, planned, following, before, lambda started: ReportedEpisode(duplicates, done, started)
+                )
 
             return PlanNeeded(record.definition.learner, record.state_after(fresh), finish)
 
@@ -142,16 +161,66 @@ class AgentCommands:
         """The agent, and whether it existed already."""
         _check_name(name)
         checked = await self.agents.threads.run(self._checked, spec)  # rejected before anything is written
+        by = caller().owner
 
         def decide(record: AgentRecord) -> Decision[bool]:
             if record.exists:
                 if record.definition.message != checked:
                     raise _another_definition(name, record.definition.message, checked)
                 return Decision([], True)
-            return Decision([self._event(agent_created=events_pb2.AgentCreated(spec=checked))], False)
+            return Decision([self._event(agent_created=events_pb2.AgentCreated(spec=checked, by=by))], False)
 
         existed = await self.agents.runtime.submit(name, decide, may_create=True)
         return await self.agents.record(name), existed
+
+    async def declare(self, name: str, spec: model_pb2.AgentSpec, reason: str) -> list[str]:
+        """Create the agent, or bring it to the definition `spec`; what was changed of one that existed."""
+        try:
+            await self.create(name, spec)
+        except AlreadyExistsError:
+            return (await self._redefine(name, lambda _current: spec, 0, reason)).changes
+        return []
+
+    async def update(self, request: admin_pb2.UpdateAgentRequest) -> "Updated":
+        """Change the definition, or with `dry_run` find out what that would do."""
+        check_text("reason", request.reason, MAX_REASON)
+        paths = list(request.update_mask.paths)
+
+        def updated_from(current: model_pb2.AgentSpec) -> model_pb2.AgentSpec:
+            return updated(current, request.update, paths)
+
+        if not request.dry_run:
+            return await self._redefine(request.agent, updated_from, request.expected_version, request.reason)
+        record = await self.agents.record(request.agent)
+        new = await self.agents.threads.run(self._redefined, record.definition, updated_from)
+        check_definition_version(record, request.expected_version)
+        return Updated(new, changes(record.definition.message, new.message))
+
+    async def _redefine(
+        self, name: str, redefine: Callable[[model_pb2.AgentSpec], model_pb2.AgentSpec], expected: int, reason: str
+    ) -> "Updated":
+        by, done = caller().owner, False
+        while not done:
+            known = (await self.agents.record(name)).definition
+            new = await self.agents.threads.run(self._redefined, known, redefine)
+            lines = changes(known.message, new.message)
+            event = events_pb2.AgentUpdated(spec=new.message, by=by, reason=reason, changes=lines)
+
+            def decide(record: AgentRecord) -> Decision[bool]:
+                if record.definition is not known:  # noqa: B023  # it is called before the next round
+                    return Decision([], False)
+                if not lines:  # noqa: B023
+                    return Decision([], True)
+                check_definition_version(record, expected)
+                return Decision([self._event(agent_updated=event)], True)  # noqa: B023
+
+            done = await self.agents.runtime.submit(name, decide)
+        return Updated(new, lines)
+
+    def _redefined(self, known: Definition, redefine: Callable[[model_pb2.AgentSpec], model_pb2.AgentSpec]) -> Definition:
+        new = checked_definition(redefine(known.message), self.agents.limits)
+        refuse_fixed(known, new)
+        return new
 
     def _checked(self, spec: model_pb2.AgentSpec) -> model_pb2.AgentSpec:
         return checked_definition(spec, self.agents.limits).message
@@ -166,28 +235,32 @@ class AgentCommands:
 
     async def pause(self, name: str, reason: str) -> AgentRecord:
         check_text("reason", reason, MAX_REASON)
+        event = events_pb2.AgentPaused(reason=reason, by=caller().owner)
 
         def decide(record: AgentRecord) -> Decision[AgentRecord]:
-            return Decision([] if record.paused else [self._event(agent_paused=events_pb2.AgentPaused(reason=reason))], record)
+            return Decision([] if record.paused else [self._event(agent_paused=event)], record)
 
         pausing = self.agents.runtime.submit(name, decide, urgent=True)
         self.agents.runtime.stop_plan(name)  # it would hold the agent
         return await pausing
 
     async def resume(self, name: str) -> AgentRecord:
+        event = events_pb2.AgentResumed(by=caller().owner)
+
         def decide(record: AgentRecord) -> Decision[AgentRecord]:
-            return Decision([self._event(agent_resumed=events_pb2.AgentResumed())] if record.paused else [], record)
+            return Decision([self._event(agent_resumed=event)] if record.paused else [], record)
 
         return await self.agents.runtime.submit(name, decide)
 
     async def import_snapshot(self, name: str, snapshot: events_pb2.Snapshot) -> AgentRecord:
         _check_name(name)
         await self.agents.threads.run(self._check_snapshot, name, snapshot)
+        event = events_pb2.AgentImported(snapshot=snapshot, by=caller().owner)
 
         def decide(record: AgentRecord) -> Decision[None]:
             if record.exists:
                 raise AlreadyExistsError(f"agent {name!r} exists; import under another name", "AGENT_EXISTS", agent=name)
-            return Decision([self._event(agent_imported=events_pb2.AgentImported(snapshot=snapshot))], None)
+            return Decision([self._event(agent_imported=event)], None)
 
         await self.agents.runtime.submit(name, decide, may_create=True)
         return await self.agents.record(name)
@@ -195,8 +268,9 @@ class AgentCommands:
     def _check_snapshot(self, name: str, snapshot: events_pb2.Snapshot) -> None:
         trial = AgentRecord(name)
         try:
-            check_size(snapshot.spec.cmdp, self.agents.limits)
-            snapshot.spec.ClearField("always_satisfiable")  # computed here, not believed
+            for spec in (snapshot.spec, *(kept.spec for kept in snapshot.episodes if kept.HasField("spec"))):
+                check_size(spec.cmdp, self.agents.limits)
+                spec.ClearField("always_satisfiable")  # computed here, not believed
             trial.restore(snapshot)
             check_record(trial)
             check_text("pause_reason", snapshot.pause_reason, MAX_REASON)
@@ -205,13 +279,23 @@ class AgentCommands:
 
     # --- events
 
-    def _started(self, record: AgentRecord, planned: TimedPlan, request: control_pb2.StartEpisodeRequest) -> events_pb2.Event:
+    def _begun(
+        self,
+        record: AgentRecord,
+        planned: TimedPlan,
+        request: control_pb2.StartEpisodeRequest,
+        before: list[events_pb2.Event],
+        reply: Callable[[events_pb2.EpisodeStarted], Reply],
+    ) -> Decision[Reply]:
+        """The start of an episode after the events `before`. If drift pauses the agent, nothing else happens."""
+        now = self.agents.now_micros()
+        detected = decisions.detecting(record, planned.plan, now)
+        if detected and detected[0].drift_detected.on_detect == "pause":
+            return Decision(detected, None, paused(PAUSED_BY_DRIFT))  # type: ignore[arg-type]  # a refusal has no reply
         plan, seconds = planned
         self.agents.meter.planned(record.name, plan.episode, seconds, satisfiable=plan.kernel_satisfiable)
-        state = request.state if request.HasField("state") else None
-        event = decisions.starting(plan, request.request_id, state, PLANNED_BY, seconds, self.agents.now_micros())
-        event.episode_started.incarnation = record.created_micros
-        return event
+        event = decisions.starting(record, planned, request, PLANNED_BY, now)
+        return Decision([*before, *detected, event], reply(event.episode_started))
 
     def _event(self, **kind: object) -> events_pb2.Event:
         return events_pb2.Event(time_micros=self.agents.now_micros(), **kind)  # type: ignore[arg-type]  # one of its kinds

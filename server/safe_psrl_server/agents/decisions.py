@@ -9,9 +9,10 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
-from safe_psrl_server.agents.definition import write_policy
+from safe_psrl_server.agents.episode import COMPLETED, Episode
 from safe_psrl_server.agents.events import Observation, write_steps
-from safe_psrl_server.agents.record import COMPLETED, AgentRecord, Episode
+from safe_psrl_server.agents.messages import write_policy
+from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.validation import (
     check_continuity,
     check_first_state,
@@ -27,7 +28,7 @@ from safe_psrl_server.agents.validation import (
     find_episode,
     paused,
 )
-from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
+from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, ServiceError
 
 MAX_REQUEST_ID: Final = 128
 ABANDONED: Final = events_pb2.EPISODE_END_ABANDONED
@@ -35,10 +36,11 @@ Reply = TypeVar("Reply")
 
 
 class Decision(NamedTuple, Generic[Reply]):
-    """Events to append, and what the caller receives once they are durable."""
+    """Events to append, and what the caller receives once they are durable: the reply, or the refusal if there is one."""
 
     events: Sequence[events_pb2.Event]
     reply: Reply
+    refusal: ServiceError | None = None
 
 
 class TimedPlan(NamedTuple):
@@ -95,7 +97,7 @@ def repeated_start(record: AgentRecord, request: control_pb2.StartEpisodeRequest
     if len(request.request_id.encode()) > MAX_REQUEST_ID:
         raise InvalidArgumentError("request_id", f"must be at most {MAX_REQUEST_ID} bytes")
     if request.HasField("state"):
-        check_state(record, "state", request.state)
+        check_state(record.definition, "state", request.state)
         check_first_state(record, request.state)
     if not request.request_id:
         return None
@@ -118,7 +120,7 @@ def make_room(record: AgentRecord, abandon_open: bool, now_micros: int, ended: i
     `ended` is an episode that ends in the same decision.
     """
     if record.paused:
-        raise paused(record)
+        raise paused(record.pause_reason)
     open_episodes = [episode for episode in record.open_episodes if episode.number != ended]
     if abandon_open:
         return [ending(episode, ABANDONED, now_micros) for episode in open_episodes]
@@ -147,12 +149,13 @@ CERTIFICATES: Final = {
 
 
 def starting(
-    plan: Plan, request_id: str, state: int | None, planned_by: str, plan_seconds: float, now_micros: int
+    record: AgentRecord, planned: TimedPlan, request: control_pb2.StartEpisodeRequest, planned_by: str, now_micros: int
 ) -> events_pb2.Event:
-    """The event that starts the episode of `plan`."""
-    event = events_pb2.Event(time_micros=now_micros)
+    """The event that starts the episode of a plan."""
+    plan, event = planned.plan, events_pb2.Event(time_micros=now_micros)
     started = event.episode_started
-    started.episode, started.request_id = plan.episode, request_id
+    started.incarnation = record.created_micros
+    started.episode, started.request_id = plan.episode, request.request_id
     started.pessimism.extend(plan.pessimism.tolist())
     started.dual_scale.extend(plan.dual_scale.tolist())
     started.dual_variables.extend(plan.dual_variables.tolist())
@@ -160,14 +163,27 @@ def starting(
     started.predicted_reward = plan.predicted_reward
     started.predicted_costs.extend(plan.predicted_costs.tolist())
     started.kernel_draws, started.kernel_satisfiable = plan.kernel_draws, plan.kernel_satisfiable
-    started.planned_by, started.plan_seconds = planned_by, plan_seconds
+    started.planned_by, started.plan_seconds = planned_by, planned.seconds
+    started.cost_budgets.extend(record.definition.cost_budgets)
+    if plan.drift is not None:
+        started.drift_statistic = plan.drift.statistic
     if plan.certified_costs is not None:
         started.certified_costs.extend(plan.certified_costs.tolist())
         started.certificate = CERTIFICATES[plan.certificate]
     write_policy(plan, started.policy)
-    if state is not None:
-        started.state = state
+    if request.HasField("state"):
+        started.state = request.state
     return event
+
+
+def detecting(record: AgentRecord, plan: Plan, now_micros: int) -> list[events_pb2.Event]:
+    """The event of drift that was detected when the episode was planned; none if it was not."""
+    if plan.drift is None or not plan.drift.detected:
+        return []
+    rows = [events_pb2.RowStatistic(**row._asdict()) for row in plan.drift.rows]
+    on_detect = record.definition.learner.drift.on_detect
+    detected = events_pb2.DriftDetected(statistic=plan.drift.statistic, rows=rows, on_detect=on_detect)
+    return [events_pb2.Event(time_micros=now_micros, drift_detected=detected)]
 
 
 def ending(
@@ -202,7 +218,7 @@ def end_episode(
 def act(record: AgentRecord, request: control_pb2.GetActionRequest) -> Acted | None:
     """The action, or None if an episode must be started first."""
     check_incarnation(record, request.incarnation)
-    check_state(record, "state", request.state)
+    check_state(record.definition, "state", request.state)
     episode = current_episode(record, request.episode if request.HasField("episode") else None)
     if episode is None:
         fallback = record.definition.fallback
@@ -258,13 +274,13 @@ def report(
     else:
         check_step(record, step)
     if step < episode.next_step:
-        seen = checked_transition(record, step, transition, "transition")
+        seen = checked_transition(episode.definition, step, transition, "transition")
         check_repetition(record, episode, seen, transition.terminal)
         return Decision([], Reported(episode, step, seen.next_state, True, not episode.is_open, ends_at(episode, step), record))
     if not episode.is_open:
         raise closed(episode)
     check_no_gap(episode, step)
-    seen = checked_transition(record, step, transition, "transition")
+    seen = checked_transition(episode.definition, step, transition, "transition")
     check_continuity(record, seen, episode.transitions[-1] if step else None, "transition")
     done = transition.terminal or step == record.definition.spec.horizon - 1
     events = observing(episode, [seen], done, now_micros)
@@ -295,7 +311,7 @@ def report_all(record: AgentRecord, episode: Episode, transitions: Sequence[cont
     fresh = list[Transition]()
     for step, transition in enumerate(transitions):
         field = f"transitions[{step}]"
-        seen = checked_transition(record, step, transition, field)
+        seen = checked_transition(episode.definition, step, transition, field)
         if step < duplicates:
             check_repetition(record, episode, seen, transition.terminal)
             continue

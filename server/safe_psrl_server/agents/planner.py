@@ -15,9 +15,9 @@ from safe_psrl.errors import PlanStoppedError
 from safe_psrl.learner import AgentState, SafePsrl
 from safe_psrl.version import __version__
 from safe_psrl_server.agents.decisions import Decision, PlanNeeded, TimedPlan
-from safe_psrl_server.agents.definition import policy_from_message
 from safe_psrl_server.agents.events import encode, is_large
 from safe_psrl_server.agents.inbox import Call, Prepared
+from safe_psrl_server.agents.messages import policy_from_message
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.threads import Threads
 from safe_psrl_server.errors import UnavailableError

@@ -2,108 +2,23 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cached_property
-from typing import Any, Final, Self
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from safe_psrl.arrays import Floats, Policy
+from safe_psrl.arrays import Floats
 from safe_psrl.learner import AgentState, Tables, Transition
 from safe_psrl_proto.v1 import events_pb2
-from safe_psrl_server.agents.definition import Definition, definition_of, policy_from_message, unpack
+from safe_psrl_server.agents.definition import Definition, definition_of
+from safe_psrl_server.agents.episode import COMPLETED, OPEN, Episode, Totals
 from safe_psrl_server.agents.events import read_policy, read_steps
+from safe_psrl_server.agents.log import MOST_ENTRIES, log_entry
+from safe_psrl_server.agents.messages import unpack
+from safe_psrl_server.agents.series import RecentEpisodes, Series, point_of
 
-
-@dataclass(slots=True)
-class Totals:
-    """The fields of `events_pb2.Totals`, as plain numbers."""
-
-    constraint_regret: list[float]
-    constraint_regret_max: list[float]
-    violations: list[int]
-    last_costs: list[float]
-    strong_violation: list[float]
-    completed_episodes: int = 0
-    transitions: int = 0
-    overridden_actions: int = 0
-    reward: float = 0.0
-    last_reward: float = 0.0
-
-    @classmethod
-    def blank(cls, num_constraints: int) -> Self:
-        zeros = [0.0] * num_constraints
-        return cls(zeros, zeros.copy(), [0] * num_constraints, zeros.copy(), zeros.copy())
-
-    @classmethod
-    def read(cls, message: events_pb2.Totals) -> Self:
-        values: Any = {field.name: getattr(message, field.name) for field in fields(cls)}
-        for name in ("constraint_regret", "constraint_regret_max", "violations", "last_costs", "strong_violation"):
-            values[name] = values[name][:]  # a list of its own
-        return cls(**values)
-
-    def message(self) -> events_pb2.Totals:
-        return events_pb2.Totals(**{field.name: getattr(self, field.name) for field in fields(self)})
-
-    def complete(self, reward: float, costs: Sequence[float], budgets: Sequence[float]) -> None:
-        """Add an episode that was played to its end."""
-        self.completed_episodes += 1
-        self.reward += reward
-        self.last_reward = reward
-        self.last_costs[:] = costs
-        for i, (cost, budget) in enumerate(zip(costs, budgets, strict=True)):
-            regret = self.constraint_regret[i] = self.constraint_regret[i] + (cost - budget)
-            self.constraint_regret_max[i] = max(self.constraint_regret_max[i], regret)
-            self.violations[i] += cost > budget
-            self.strong_violation[i] += max(0.0, cost - budget)
-
-
-COMPLETED: Final = events_pb2.EPISODE_END_COMPLETED
-OPEN: Final = events_pb2.EPISODE_END_UNSPECIFIED
 SNAPSHOT_FORMAT: Final = 1
-
-
-@dataclass(eq=False)
-class Episode:
-    """An episode that is open, or one that was closed recently."""
-
-    started: events_pb2.EpisodeStarted
-    active_micros: int
-    end: "events_pb2.EpisodeEnd.ValueType" = OPEN
-    transitions: list[Transition] = field(default_factory=list)
-
-    @cached_property
-    def number(self) -> int:
-        return self.started.episode
-
-    @cached_property
-    def policy(self) -> Policy:
-        """[H, S]."""
-        return policy_from_message(self.started.policy)
-
-    @property
-    def lacks_policy(self) -> bool:
-        """Whether its policy is stored beside the stream and was not read yet."""
-        return self.is_apart and not self.started.policy.actions
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether its policy is stored beside the stream."""
-        return bool(self.started.policy_digest)
-
-    def overridden(self, steps: Sequence[Transition]) -> int:
-        """The number of `steps` whose action is not the proposed one."""
-        proposed = self.policy.item
-        return sum([proposed(step.step, step.state) != step.action for step in steps])
-
-    @property
-    def next_step(self) -> int:
-        return len(self.transitions)
-
-    @property
-    def is_open(self) -> bool:
-        return self.end == OPEN
+PAUSED_BY_DRIFT: Final = "drift was detected"
 
 
 class AgentRecord:
@@ -124,6 +39,9 @@ class AgentRecord:
         self.episode = 0  # episodes started
         self.episodes: dict[int, Episode] = {}  # by number, oldest first: the open ones and as many closed ones
         self.totals = Totals.blank(0)
+        self.series, self.recent = Series(), RecentEpisodes()
+        self.log = list[events_pb2.LogEntry]()  # oldest first
+        self.definition_version = 0
         self.visited_pairs = 0  # (state, action) pairs
 
     @property
@@ -151,40 +69,59 @@ class AgentRecord:
 
     def apply(self, event: events_pb2.Event) -> None:  # noqa: C901  # one branch for each kind
         """Fold one more event in."""
-        kind = event.WhichOneof("kind")
-        if kind == "transitions_observed":
-            number, steps, overridden = read_steps(event.transitions_observed)
-            episode = self.episodes[number]
-            for step in steps:
-                self.definition.learner.count(self._tables, step)
-                if not self._visited[step.state, step.action]:
-                    self._visited[step.state, step.action] = True
-                    self.visited_pairs += 1
-            episode.transitions += steps
-            episode.active_micros = event.time_micros
-            self.totals.transitions += len(steps)
-            self.totals.overridden_actions += overridden
-        elif kind == "episode_started":
-            self._start(event)
-        elif kind == "episode_ended":
-            self._end(event.episode_ended)
-        elif kind == "agent_created":
-            self._define(definition_of(event.agent_created.spec), event.time_micros)
-        elif kind == "agent_paused":
-            self.paused, self.pause_reason = True, event.agent_paused.reason
-        elif kind == "agent_resumed":
-            self.paused, self.pause_reason = False, ""
-        elif kind == "agent_deleted":
-            self.exists = False
-            self.episodes.clear()
-        elif kind == "agent_imported":
-            self.restore(event.agent_imported.snapshot)
-            self.created_micros = event.time_micros
-            for kept in self.episodes.values():
-                kept.started.incarnation = event.time_micros
-        else:
-            raise ValueError(f"event {self.version + 1} of {self.name} has an unknown kind")
+        match event.WhichOneof("kind"):
+            case "transitions_observed":
+                self._observe(event)
+            case "episode_started":
+                self._start(event)
+            case "episode_ended":
+                self._end(event)
+            case "drift_detected":
+                self._detect(event.drift_detected)
+            case "agent_created":
+                self._define(definition_of(event.agent_created.spec), event.time_micros)
+            case "agent_updated":
+                self._update(definition_of(event.agent_updated.spec))
+            case "agent_paused":
+                self.paused, self.pause_reason = True, event.agent_paused.reason
+            case "agent_resumed":
+                self.paused, self.pause_reason = False, ""
+            case "agent_deleted":
+                self.exists = False
+                self.episodes.clear()
+            case "agent_imported":
+                self._import(event)
+            case _:
+                raise ValueError(f"event {self.version + 1} of {self.name} has an unknown kind")
+        entry = log_entry(event, self.episode)
+        if entry is not None:
+            self.log = [*self.log[1 - MOST_ENTRIES :], entry]
         self.version += 1
+
+    def _observe(self, event: events_pb2.Event) -> None:
+        number, steps, overridden = read_steps(event.transitions_observed)
+        episode, learner = self.episodes[number], self.definition.learner
+        for step in steps:
+            learner.count(self._tables, step)
+            if not self._visited[step.state, step.action]:
+                self._visited[step.state, step.action] = True
+                self.visited_pairs += int(self.definition.spec.available_actions[step.state, step.action])
+        episode.transitions += steps
+        episode.active_micros = event.time_micros
+        self.totals.transitions += len(steps)
+        self.totals.overridden_actions += overridden
+
+    def _import(self, event: events_pb2.Event) -> None:
+        self.restore(event.agent_imported.snapshot)
+        self.created_micros = event.time_micros
+        for kept in self.episodes.values():
+            kept.started.incarnation = event.time_micros
+
+    def _detect(self, detected: events_pb2.DriftDetected) -> None:
+        self.definition.learner.react(self._tables)
+        self.totals.drift_detections += 1
+        if detected.on_detect == "pause":
+            self.paused, self.pause_reason = True, PAUSED_BY_DRIFT
 
     def restore(self, snapshot: events_pb2.Snapshot) -> None:
         """Take over everything in `snapshot` but its version. Raises ValueError if it is malformed."""
@@ -193,13 +130,21 @@ class AgentRecord:
         self._define(definition_of(snapshot.spec), snapshot.created_micros)
         self._restore_tables(snapshot)
         self.episode = snapshot.episode
-        self.totals = Totals.read(snapshot.totals)
+        self.totals = Totals.read(snapshot.totals, self.definition.cost_budgets)
         self.paused, self.pause_reason = snapshot.paused, snapshot.pause_reason
+        self.definition_version = snapshot.definition_version or 1
+        self.log = list(snapshot.log[-MOST_ENTRIES:])
+        num_constraints = self.definition.spec.num_constraints
+        if snapshot.HasField("series"):
+            self.series = Series.read(unpack(snapshot.series), snapshot.series_stride, num_constraints)
+            self.recent = RecentEpisodes.read(unpack(snapshot.recent_episodes), num_constraints)
         for kept in snapshot.episodes:
             steps = read_steps(kept.transitions).steps
             if steps and (kept.transitions.episode, kept.transitions.first_step) != (kept.started.episode, 0):
                 raise ValueError(f"the steps of episode {kept.started.episode} are out of place")
-            self.episodes[kept.started.episode] = Episode(kept.started, kept.active_micros, kept.end, list(steps))
+            definition = definition_of(kept.spec) if kept.HasField("spec") else self.definition
+            episode = Episode(kept.started, definition, kept.active_micros, kept.end, list(steps))
+            self.episodes[kept.started.episode] = episode
 
     def attach(self, policies: Mapping[int, bytes]) -> None:
         """Give episodes the policies that are stored beside the stream. Raises ValueError if one is missing or changed."""
@@ -242,6 +187,8 @@ class AgentRecord:
         self._visited, self.visited_pairs = np.zeros(definition.spec.available_actions.shape, np.bool_), 0
         self.episodes = {}
         self.totals = Totals.blank(definition.spec.num_constraints)
+        self.series, self.recent, self.log = Series(), RecentEpisodes(), []
+        self.definition_version = 1
         self.exists = True  # last: metrics are collected in another thread
 
     def _restore_tables(self, snapshot: events_pb2.Snapshot) -> None:
@@ -249,15 +196,17 @@ class AgentRecord:
         if duals.shape != self.dual_variables.shape:
             raise ValueError(f"the snapshot has {len(duals)} dual variables, expected {len(self.dual_variables)}")
         self.dual_variables = duals
-        self._tables = Tables(*[unpack(getattr(snapshot, name), getattr(self._tables, name).shape) for name in Tables._fields])
+        stored = {field.name: packed for field, packed in snapshot.ListFields() if field.name in Tables._fields}
+        shapes = {name: table.shape for name, table in self._tables._asdict().items()}
+        self._tables = self._tables._replace(**{name: unpack(packed, shapes[name]) for name, packed in stored.items()})
         self._visited = np.any(self._tables.transition_counts, axis=(0, -1))
-        self.visited_pairs = int(np.count_nonzero(self._visited))
+        self._count_visited()
 
     def _start(self, event: events_pb2.Event) -> None:
         started = event.episode_started
         self.episode = started.episode
         self.dual_variables = np.array(started.next_dual_variables[:], np.float64)
-        self.episodes[started.episode] = Episode(started, event.time_micros)
+        self.episodes[started.episode] = Episode(started, self.definition, event.time_micros)
         for number in self._expired({number: episode.end for number, episode in self.episodes.items()}):
             del self.episodes[number]
 
@@ -265,7 +214,24 @@ class AgentRecord:
         """Episodes that are dropped when another one begins: as many closed ones are kept as may be open."""
         return [number for number, end in ends.items() if end != OPEN][: -self.definition.max_open_episodes]
 
-    def _end(self, ended: events_pb2.EpisodeEnded) -> None:
-        self.episodes[ended.episode].end = ended.end
+    def _end(self, event: events_pb2.Event) -> None:
+        ended = event.episode_ended
+        episode = self.episodes[ended.episode]
+        episode.end = ended.end
         if ended.end == COMPLETED:
-            self.totals.complete(ended.reward, ended.costs, self.definition.cost_budgets)
+            self.totals.complete(ended.reward, ended.costs, episode.cost_budgets)
+            self.recent.add(ended.reward, ended.costs, episode.cost_budgets)
+            self.series.add(point_of(episode, event))
+
+    def _update(self, definition: Definition) -> None:
+        """Take another definition for the episodes to come. What was learned stays; the detector of drift begins anew."""
+        blank = definition.learner.initial_state().tables
+        if blank.recent_counts.shape != self._tables.recent_counts.shape:
+            fresh = blank.copy()
+            self._tables = self._tables._replace(recent_counts=fresh.recent_counts, drift_statistics=fresh.drift_statistics)
+        self.definition = definition
+        self.definition_version += 1
+        self._count_visited()
+
+    def _count_visited(self) -> None:
+        self.visited_pairs = int(np.count_nonzero(self._visited & self.definition.spec.available_actions))

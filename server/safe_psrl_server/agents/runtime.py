@@ -120,6 +120,8 @@ class Runtime:
             prepared = call.prepared
             if prepared is None or prepared.version != record.version:
                 prepared = self._planner.prepare(call, record)
+            if isinstance(prepared, Prepared):
+                rejection = prepared.decision.refusal
         except ServiceError as error:
             prepared, rejection = NOTHING, error
         except Exception as error:  # a defect fails its own call, not the loop

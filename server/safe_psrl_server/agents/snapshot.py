@@ -10,12 +10,16 @@ from safe_psrl.errors import TransitionError
 from safe_psrl.learner import AgentState, check_transition
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.agents.decisions import MAX_REQUEST_ID
-from safe_psrl_server.agents.definition import pack
+from safe_psrl_server.agents.episode import PER_CONSTRAINT, Episode
 from safe_psrl_server.agents.events import Observation, strip, write_steps
-from safe_psrl_server.agents.record import SNAPSHOT_FORMAT, AgentRecord, Episode
+from safe_psrl_server.agents.messages import pack
+from safe_psrl_server.agents.record import SNAPSHOT_FORMAT, AgentRecord
+from safe_psrl_server.agents.updates import refuse_fixed
+from safe_psrl_server.errors import ServiceError
 from safe_psrl_server.store.interface import DamagedStreamError, StoredStream
 
 MAX_TEXT: Final = 500  # characters
+MAX_DETAILS: Final = 1_000  # lines
 ROUNDING: Final = 1e-9
 MOST: Final = 2**53  # of anything counted or summed: adding to it must not overflow
 
@@ -32,8 +36,16 @@ def snapshot_of(record: AgentRecord, *, with_policies: bool = False) -> events_p
         getattr(snapshot, name).CopyFrom(pack(table))
     snapshot.totals.CopyFrom(record.totals.message())
     snapshot.paused, snapshot.pause_reason = record.paused, record.pause_reason
+    snapshot.definition_version = record.definition_version
+    snapshot.log.extend(record.log)
+    num_constraints = record.definition.spec.num_constraints
+    snapshot.series.CopyFrom(pack(record.series.table(num_constraints)))
+    snapshot.series_stride = record.series.stride
+    snapshot.recent_episodes.CopyFrom(pack(record.recent.table(num_constraints)))
     for episode in record.episodes.values():
         kept = snapshot.episodes.add(started=episode.started, end=episode.end, active_micros=episode.active_micros)
+        if episode.definition is not record.definition:
+            kept.spec.CopyFrom(episode.definition.message)
         if episode.transitions:
             write_steps(kept.transitions, Observation(episode.number, episode.transitions, 0))
         if not with_policies:
@@ -58,24 +70,31 @@ def check_record(record: AgentRecord) -> None:
     if not record.exists:
         raise ValueError("the agent was deleted")
     spec, state, totals = record.definition.spec, record.state, record.totals
-    counted = [state.episode, totals.completed_episodes, totals.transitions, totals.overridden_actions, *totals.violations]
+    counted = [record.definition_version, state.episode, totals.completed_episodes, totals.transitions]
+    counted += [totals.overridden_actions, totals.drift_detections]
     _require(all(0 <= number <= MOST for number in counted), "its counts are impossible")
     _require(bool(np.isfinite(state.dual_variables).all()), "a dual variable is not finite")
     _require(not (state.dual_variables < 0).any(), "a dual variable is negative")
     _check_tables(state, spec.support, totals.transitions)
-    per_constraint = (totals.constraint_regret, totals.constraint_regret_max, totals.strong_violation, totals.last_costs)
+    if record.definition_version == 1 and not totals.drift_detections and record.definition.learner.problem.keep == 1.0:
+        counted_once = [state.transition_counts] + [state.visits] * bool(state.visits.size)  # nothing was ever forgotten
+        _require(all(table.sum() == totals.transitions for table in counted_once), "its counts are not as many as its transitions")
+    per_constraint = [getattr(totals, name) for name in PER_CONSTRAINT]
     sums_of_episodes = [totals.reward, totals.last_reward, *(total for one in per_constraint for total in one)]
     _require(bool((np.abs(sums_of_episodes) <= MOST).all()), "its totals are not finite, or impossible")
     _require(totals.completed_episodes <= state.episode, "it completed more episodes than it started")
-    for entries in (*per_constraint, totals.violations):
+    for entries in per_constraint:
         _require(len(entries) == spec.num_constraints, "its totals must have one entry per constraint")
     _require(list(record.episodes) == sorted(record.episodes), "its episodes are out of order")
     _require(len(record.open_episodes) <= record.definition.max_open_episodes, "it has too many open episodes")
+    for entry in record.log:
+        texts = [entry.by, entry.reason, *entry.details]
+        _require(all(len(text) <= MAX_TEXT for text in texts) and len(texts) <= MAX_DETAILS, "its log has too much text")
     for episode in record.episodes.values():
         _require(1 <= episode.number <= state.episode, f"episode {episode.number} was never started")
         try:
             _check_episode(episode, record)
-        except (TransitionError, ValueError) as error:
+        except (TransitionError, ServiceError, ValueError) as error:
             raise ValueError(f"episode {episode.number}: {error}") from None
 
 
@@ -92,7 +111,8 @@ def _check_tables(state: AgentState, support: Mask, transitions: int) -> None:
 
 
 def _check_episode(episode: Episode, record: AgentRecord) -> None:
-    spec, started = record.definition.spec, episode.started
+    spec, started = episode.definition.spec, episode.started
+    refuse_fixed(episode.definition, record.definition)
     size = started.policy.horizon, started.policy.num_states
     _require(size == (spec.horizon, spec.num_states), "its policy has the wrong size")  # below zero numpy would fill it in
     _require(len(started.policy.actions) == spec.horizon * spec.num_states, "its policy has the wrong size")
@@ -106,11 +126,14 @@ def _check_episode(episode: Episode, record: AgentRecord) -> None:
     ):
         _require(len(per_constraint) == spec.num_constraints, "its plan must have one entry per constraint")
         _require(bool(np.isfinite(per_constraint).all()), "its plan is not finite")
-    certified = started.certified_costs
-    _require(len(certified) in {0, spec.num_constraints}, "its certificate must have one entry per constraint")
-    _require(bool(np.isfinite(certified).all()), "its certificate is not finite")
+    for optional in (started.certified_costs, started.cost_budgets):
+        _require(len(optional) in {0, spec.num_constraints}, "its plan must have one entry per constraint")
+        _require(bool(np.isfinite(optional).all()), "its plan is not finite")
     _require(started.certificate in model_pb2.Certificate.values(), "its certificate is unknown")
-    _require(bool(np.isfinite([started.predicted_reward, started.plan_seconds]).all()), "its plan is not finite")
+    _require(
+        bool(np.isfinite([started.predicted_reward, started.plan_seconds, started.drift_statistic]).all()),
+        "its plan is not finite",
+    )
     _require(all(scale > 0 for scale in started.dual_scale), "a dual scale is not positive")
     _require(bool(((policy >= 0) & (policy < spec.num_actions)).all()), "its policy has actions that do not exist")
     _require(episode.end in events_pb2.EpisodeEnd.values(), "its end is unknown")

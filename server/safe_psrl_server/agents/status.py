@@ -2,13 +2,18 @@
 
 from typing import Final
 
+from safe_psrl.learner import AgentState, SafePsrl
 from safe_psrl.methods.bounds import constraint_regret_bound, dual_variable_bound, episodes_above_budget
-from safe_psrl_proto.v1 import admin_pb2, model_pb2
+from safe_psrl_proto.v1 import admin_pb2, events_pb2, model_pb2
+from safe_psrl_server.agents.decisions import CERTIFICATES
+from safe_psrl_server.agents.definition import Definition
 from safe_psrl_server.agents.planner import is_short
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.registry import Agent
+from safe_psrl_server.agents.series import Recent
 
 MANY_EPISODES: Final = 1_000
+FEWEST_EPISODES: Final = 20  # for a verdict
 
 
 def status_of(agent: Agent) -> admin_pb2.AgentStatus:
@@ -29,7 +34,7 @@ def status_with_digest(record: AgentRecord) -> admin_pb2.AgentStatus:
 
 def record_status(record: AgentRecord) -> admin_pb2.AgentStatus:
     totals, latest = record.totals, record.latest_episode
-    return admin_pb2.AgentStatus(
+    status = admin_pb2.AgentStatus(
         agent=record.name,
         condition=admin_pb2.AGENT_CONDITION_PAUSED if record.paused else admin_pb2.AGENT_CONDITION_ACTIVE,
         condition_reason=record.pause_reason,
@@ -48,12 +53,38 @@ def record_status(record: AgentRecord) -> admin_pb2.AgentStatus:
         created_micros=record.created_micros,
         certificate=latest.started.certificate if latest else model_pb2.CERTIFICATE_UNSPECIFIED,
         method=record.definition.learner.options.method,
+        recent_episodes=len(record.recent.episodes),
+        recent_reward=record.recent.reward,
+        definition_version=record.definition_version,
+        drift_detections=totals.drift_detections,
+        drift_micros=last_detection_micros(record),
+        has_fallback=record.definition.fallback is not None,
     )
+    drift = record.definition.learner.drift
+    if drift.detect:
+        status.drift_statistic = latest.started.drift_statistic if latest else 0.0
+        status.false_alarm_steps, status.on_detect = drift.false_alarm_steps, drift.on_detect
+    return status
 
 
-def creation_warnings(record: AgentRecord) -> list[str]:
-    """What the user of a new agent should know. Takes as long as a plan, which is made if it is short."""
-    learner = record.definition.learner
+def last_detection_micros(record: AgentRecord) -> int:
+    detections = [entry.time_micros for entry in record.log if entry.kind == events_pb2.LOG_KIND_DRIFT_DETECTED]
+    return detections[-1] if detections else 0
+
+
+def verdict_of(recent: Recent, episodes: int) -> "admin_pb2.BudgetVerdict.ValueType":
+    """Whether the latest episodes keep a budget."""
+    if episodes < FEWEST_EPISODES:
+        return admin_pb2.BUDGET_VERDICT_UNSPECIFIED
+    excess = recent.cost - recent.budget
+    if excess <= 0:
+        return admin_pb2.BUDGET_VERDICT_WITHIN
+    return admin_pb2.BUDGET_VERDICT_NEAR if excess < 2 * recent.excess_error else admin_pb2.BUDGET_VERDICT_ABOVE
+
+
+def definition_warnings(definition: Definition) -> list[str]:
+    """What the user of a new definition should know. Takes as long as a plan, which is made if it is short."""
+    learner = definition.learner
     spec, found = learner.spec, list[str]()
     for i, name in enumerate(spec.constraint_names):
         episodes = episodes_above_budget(spec, learner.options, i)
@@ -65,6 +96,20 @@ def creation_warnings(record: AgentRecord) -> list[str]:
     if learner.options.is_certified and is_short(learner) and learner.plan(learner.initial_state()).certificate == "none":
         found.append("no policy is known to keep the budgets yet: policies of low cost are played until one is")
     return found
+
+
+def previews_of(record: AgentRecord, updated: Definition) -> tuple[admin_pb2.PlanPreview, admin_pb2.PlanPreview]:
+    """The plan for the next episode by the present definition and by `updated`, under the mean of the posterior."""
+    state, definition = record.state, record.definition
+    return _preview(definition.learner, state), _preview(updated.learner, state)
+
+
+def _preview(learner: SafePsrl, state: AgentState) -> admin_pb2.PlanPreview:
+    plan = learner.plan(state)
+    reward, *costs = learner.expected_values(state, plan).tolist()
+    certified = [] if plan.certified_costs is None else plan.certified_costs.tolist()
+    certificate = CERTIFICATES.get(plan.certificate, model_pb2.CERTIFICATE_UNSPECIFIED)
+    return admin_pb2.PlanPreview(reward=reward, costs=costs, certified_costs=certified, certificate=certificate)
 
 
 def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus:
@@ -81,7 +126,10 @@ def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus
         strong_violation=totals.strong_violation[i],
     )
     if totals.completed_episodes:
-        status.mean_cost = status.cost_budget + status.constraint_regret / totals.completed_episodes
+        status.mean_cost = totals.costs[i] / totals.completed_episodes
+    recent = record.recent.of(i)
+    status.recent_cost, status.recent_budget = recent.cost, recent.budget
+    status.verdict = verdict_of(recent, len(record.recent.episodes))
     if record.episode:
         status.dual_variable_bound = dual_variable_bound(spec, record.episode, i)
         status.constraint_regret_bound = constraint_regret_bound(spec, record.episode, i)

@@ -2,7 +2,9 @@
 
 from safe_psrl.learner import Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2
-from safe_psrl_server.agents.record import COMPLETED, AgentRecord, Episode
+from safe_psrl_server.agents.definition import Definition
+from safe_psrl_server.agents.episode import COMPLETED, Episode
+from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.errors import (
     AlreadyExistsError,
     FailedPreconditionError,
@@ -16,6 +18,16 @@ def check_incarnation(record: AgentRecord, incarnation: int) -> None:
     """A call that was made for an agent that is deleted must not change another one of the same name. 0 names any."""
     if incarnation not in {0, record.created_micros}:
         raise NotFoundError(f"agent {record.name!r} was deleted and created again since", "AGENT_REPLACED", agent=record.name)
+
+
+def check_definition_version(record: AgentRecord, expected: int) -> None:
+    """An update of a definition that has changed since the caller saw it is refused. 0 stands for any."""
+    if expected not in {0, record.definition_version}:
+        raise FailedPreconditionError(
+            f"the definition has version {record.definition_version}, not {expected}: read it again, then repeat the update",
+            "DEFINITION_CHANGED",
+            definition_version=record.definition_version,
+        )
 
 
 def find_episode(record: AgentRecord, number: int) -> Episode:
@@ -39,11 +51,11 @@ def current_episode(record: AgentRecord, number: int | None) -> Episode | None:
 
 def check_may_act(record: AgentRecord) -> None:
     if record.paused and record.definition.fallback is None:
-        raise paused(record)
+        raise paused(record.pause_reason)
 
 
-def paused(record: AgentRecord) -> FailedPreconditionError:
-    return FailedPreconditionError(f"the agent is paused: {record.pause_reason or 'no reason given'}", "AGENT_PAUSED")
+def paused(reason: str) -> FailedPreconditionError:
+    return FailedPreconditionError(f"the agent is paused: {reason or 'no reason given'}", "AGENT_PAUSED")
 
 
 def closed(episode: Episode) -> FailedPreconditionError:
@@ -56,8 +68,8 @@ def closed(episode: Episode) -> FailedPreconditionError:
     )
 
 
-def check_state(record: AgentRecord, field: str, state: int) -> None:
-    last = record.definition.spec.num_states - 1
+def check_state(definition: Definition, field: str, state: int) -> None:
+    last = definition.spec.num_states - 1
     if not 0 <= state <= last:
         raise InvalidArgumentError(field, f"must be from 0 to {last} (is {state})")
 
@@ -108,11 +120,11 @@ def check_repetition(record: AgentRecord, episode: Episode, seen: Transition, te
         )
 
 
-def checked_transition(record: AgentRecord, step: int, transition: control_pb2.Transition, field: str) -> Transition:
+def checked_transition(definition: Definition, step: int, transition: control_pb2.Transition, field: str) -> Transition:
     """`transition` as it is stored: possible, and with the known signals where they were left out."""
     state, action, next_state = transition.state, transition.action, transition.next_state
-    _check_move(record, step, state, action, next_state, field)
-    definition, spec = record.definition, record.definition.spec
+    _check_move(definition, step, state, action, next_state, field)
+    spec = definition.spec
     reward, *known = spec.signals[:, step % spec.signals.shape[1], state, action].tolist()
     if transition.HasField("reward"):
         reward = transition.reward
@@ -130,10 +142,10 @@ def checked_transition(record: AgentRecord, step: int, transition: control_pb2.T
     return Transition(step, state, action, next_state, reward, costs)
 
 
-def _check_move(record: AgentRecord, step: int, state: int, action: int, next_state: int, field: str) -> None:
-    spec = record.definition.spec
-    check_state(record, f"{field}.state", state)
-    check_state(record, f"{field}.next_state", next_state)
+def _check_move(definition: Definition, step: int, state: int, action: int, next_state: int, field: str) -> None:
+    spec = definition.spec
+    check_state(definition, f"{field}.state", state)
+    check_state(definition, f"{field}.next_state", next_state)
     if not 0 <= action < spec.num_actions:
         raise InvalidArgumentError(f"{field}.action", f"must be from 0 to {spec.num_actions - 1} (is {action})")
     if not spec.available_actions[state, action]:

@@ -9,12 +9,13 @@ import structlog
 
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
 from safe_psrl_server.agents.commands import AgentCommands, spec_from_request
-from safe_psrl_server.agents.definition import pack
+from safe_psrl_server.agents.history import history_of
+from safe_psrl_server.agents.messages import pack
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.sizes import MAX_NAME, check_text
 from safe_psrl_server.agents.snapshot import snapshot_of
-from safe_psrl_server.agents.status import creation_warnings, record_status, status_of, status_with_digest
+from safe_psrl_server.agents.status import definition_warnings, previews_of, record_status, status_of, status_with_digest
 from safe_psrl_server.agents.validation import find_episode
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import InvalidArgumentError, NotFoundError
@@ -57,7 +58,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         if not existed:
             _note("agent created", context, agent=request.agent)
         status = await self._read(request.agent, status_with_digest)
-        warnings = await self._read(request.agent, creation_warnings)
+        definition = (await self._agents.record(request.agent)).definition
+        warnings = await self._agents.threads.run(definition_warnings, definition)
         return admin_pb2.CreateAgentResponse(status=status, existed=existed, warnings=warnings)
 
     async def GetAgent(self, request: admin_pb2.GetAgentRequest, context: Context) -> admin_pb2.GetAgentResponse:
@@ -67,9 +69,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return response
 
     async def ListAgents(self, request: admin_pb2.ListAgentsRequest, context: Context) -> admin_pb2.ListAgentsResponse:
-        if not 0 <= request.page_size <= 1000:
-            raise InvalidArgumentError("page_size", f"must be from 1 to 1000 (is {request.page_size})")
-        size = request.page_size or 100
+        size = _page_size(request.page_size)
         who = caller().identity
         self._agents.runtime.check_ready()
         await self._agents.refresh(request.page_token, size + 1, lambda name: who.may(Role.READ, name))
@@ -93,6 +93,33 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         record = await self._commands.resume(request.agent)
         _note("agent resumed", context, agent=request.agent)
         return admin_pb2.ResumeAgentResponse(status=record_status(record))
+
+    async def UpdateAgent(self, request: admin_pb2.UpdateAgentRequest, context: Context) -> admin_pb2.UpdateAgentResponse:
+        updated = await self._in_turn(request.agent, lambda: self._commands.update(request))
+        response = admin_pb2.UpdateAgentResponse(changes=updated.changes)
+        if request.dry_run:
+            previews = await self._read(request.agent, lambda record: previews_of(record, updated.definition))
+            response.before.CopyFrom(previews[0])
+            response.after.CopyFrom(previews[1])
+        elif updated.changes:
+            _note("agent updated", context, agent=request.agent, reason=request.reason, changes=updated.changes)
+        response.status.CopyFrom(await self._read(request.agent, status_with_digest))
+        response.warnings.extend(await self._agents.threads.run(definition_warnings, updated.definition))
+        return response
+
+    async def ListEvents(self, request: admin_pb2.ListEventsRequest, context: Context) -> admin_pb2.ListEventsResponse:
+        size = _page_size(request.page_size)
+        begin = int(request.page_token) if request.page_token.isdecimal() and len(request.page_token) < 10 else 0
+        if request.page_token not in {"", str(begin)}:
+            raise InvalidArgumentError("page_token", "must be that of an earlier reply")
+        entries = (await self._agents.record(request.agent)).log[::-1]
+        response = admin_pb2.ListEventsResponse(entries=entries[begin : begin + size])
+        if begin + size < len(entries):
+            response.next_page_token = str(begin + size)
+        return response
+
+    async def GetHistory(self, request: admin_pb2.GetHistoryRequest, context: Context) -> admin_pb2.GetHistoryResponse:
+        return await self._read(request.agent, history_of)
 
     async def GetPolicy(self, request: admin_pb2.GetPolicyRequest, context: Context) -> admin_pb2.GetPolicyResponse:
         record = await self._agents.record(request.agent)
@@ -170,6 +197,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
                 turn.release()
 
         return await asyncio.shield(asyncio.ensure_future(run()))
+
+
+def _page_size(requested: int) -> int:
+    if not 0 <= requested <= 1000:
+        raise InvalidArgumentError("page_size", f"must be from 1 to 1000 (is {requested})")
+    return requested or 100
 
 
 async def _received(requests: AsyncIterator[admin_pb2.ImportAgentRequest], most_bytes: int) -> tuple[str, bytes, bytes]:

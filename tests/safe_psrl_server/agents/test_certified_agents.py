@@ -12,7 +12,7 @@ from safe_psrl.problem.documents import options_to_document, parse_document, spe
 from safe_psrl_client import Client, InvalidArgumentError, RemoteAgent, play, spec_from_document
 from safe_psrl_client import spec_to_document as spec_to_message_document
 from safe_psrl_proto.v1 import model_pb2
-from safe_psrl_server.agents.definition import cmdp_to_message, unpack
+from safe_psrl_server.agents.messages import cmdp_to_message, unpack
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_testbed import Scenario, scenario_named
 

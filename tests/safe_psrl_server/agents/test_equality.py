@@ -12,7 +12,7 @@ from safe_psrl import CmdpSpec, SafePsrl, SafePsrlOptions, SimulatedRun
 from safe_psrl.planning.evaluation import evaluate_policy
 from safe_psrl.simulation import empty_ledger, enter
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
-from safe_psrl_server.agents.definition import cmdp_to_message, unpack
+from safe_psrl_server.agents.messages import cmdp_to_message, unpack
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_testbed import TabularEnvironment, scenario_named
 from tests.safe_psrl_server.specs import make_problem

@@ -11,7 +11,8 @@ import pytest
 
 from safe_psrl import CmdpSpec, Constraint, SafePsrl, SimulatedRun
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
-from safe_psrl_server.agents.definition import cmdp_to_message, definition_of, pack, unpack
+from safe_psrl_server.agents.definition import definition_of
+from safe_psrl_server.agents.messages import cmdp_to_message, pack, unpack
 from safe_psrl_server.agents.snapshot import check_record, restored, snapshot_of
 from safe_psrl_server.errors import InvalidArgumentError
 from safe_psrl_server.store.sqlite.store import SqliteStore

@@ -52,7 +52,7 @@ def test_actions_that_were_not_proposed_are_counted() -> None:
 @pytest.mark.parametrize(("field", "value"), [("first_step", 1), ("first_step", -1), ("episode", 2), ("episode", 0)])
 def test_steps_that_are_out_of_place_are_refused(field: str, value: int) -> None:
     record = begun()
-    (event,), _ = decisions.report(record, 1, 0, transition(0, 1, 2), 2)
+    (event,) = decisions.report(record, 1, 0, transition(0, 1, 2), 2).events
     record.apply(event)
     snapshot = snapshot_of(record)
     setattr(snapshot.episodes[0].transitions, field, value)
@@ -63,7 +63,7 @@ def test_steps_that_are_out_of_place_are_refused(field: str, value: int) -> None
 @pytest.mark.parametrize("column", ["actions", "rewards", "costs"])
 def test_columns_of_different_lengths_are_refused(column: str) -> None:
     record = begun()
-    (event,), _ = decisions.report(record, 1, 0, transition(0, 1, 2), 2)
+    (event,) = decisions.report(record, 1, 0, transition(0, 1, 2), 2).events
     record.apply(event)
     snapshot = snapshot_of(record)
     getattr(snapshot.episodes[0].transitions, column).append(0)

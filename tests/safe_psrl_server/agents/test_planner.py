@@ -13,8 +13,8 @@ from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl_proto.v1 import control_pb2, model_pb2
 from safe_psrl_server.agents import planner
 from safe_psrl_server.agents.decisions import Decision, PlanNeeded, TimedPlan
-from safe_psrl_server.agents.definition import cmdp_to_message
 from safe_psrl_server.agents.inbox import Call, Prepared
+from safe_psrl_server.agents.messages import cmdp_to_message
 from safe_psrl_server.agents.planner import Planner, is_short
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.threads import Threads

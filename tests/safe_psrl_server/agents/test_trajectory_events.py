@@ -12,8 +12,8 @@ from hypothesis import strategies as some
 
 from safe_psrl import CmdpSpec, Constraint
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
-from safe_psrl_server.agents.definition import cmdp_to_message
 from safe_psrl_server.agents.events import read_steps
+from safe_psrl_server.agents.messages import cmdp_to_message
 from safe_psrl_server.store.memory import MemoryStore
 from tests.safe_psrl_server.bench import Bench, NewBench
 from tests.safe_psrl_server.specs import make_spec, transition

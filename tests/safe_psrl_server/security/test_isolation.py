@@ -18,7 +18,7 @@ from tests.safe_psrl_server.wire import Code, Wire, refusal, serving
 
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
-from safe_psrl_server.agents.definition import cmdp_to_message
+from safe_psrl_server.agents.messages import cmdp_to_message
 from safe_psrl_server.security.identities import create_token, matches
 from safe_psrl_server.security.roles import Role
 

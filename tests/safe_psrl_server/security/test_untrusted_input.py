@@ -15,7 +15,7 @@ from tests.safe_psrl_server.wire import Code, Wire, refusal
 from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server import errors
-from safe_psrl_server.agents import definition
+from safe_psrl_server.agents import definition, messages
 from safe_psrl_server.config import Limits
 
 ROOT = Path(__file__).parents[3]
@@ -25,7 +25,7 @@ LITTLE = 8 * 2**20  # bytes, a tenth of what a table of so many entries would ta
 
 def spec() -> model_pb2.AgentSpec:
     return model_pb2.AgentSpec(
-        cmdp=definition.cmdp_to_message(preset("inventory")), max_open_episodes=1, episode_timeout_seconds=60
+        cmdp=messages.cmdp_to_message(preset("inventory")), max_open_episodes=1, episode_timeout_seconds=60
     )
 
 
@@ -33,7 +33,7 @@ def stretched(cmdp: model_pb2.CmdpSpec) -> None:
     """One long table makes all others as long."""
     steps, pair = 2_000, (cmdp.num_states, cmdp.num_actions)
     cmdp.horizon = steps
-    cmdp.reward.CopyFrom(definition.table(np.zeros((steps, *pair))))
+    cmdp.reward.CopyFrom(messages.table(np.zeros((steps, *pair))))
     first = cmdp.constraints[0]
     for number in range(90):
         cmdp.constraints.add(name=f"c{number}", cost=first.cost, cost_budget=1.0, satisfiable_cost=0.1)
@@ -77,7 +77,7 @@ def test_a_packed_array_that_lies_about_its_shape_is_refused(shape: list[int]) -
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match="an array"):
-            definition.unpack(lying)
+            messages.unpack(lying)
         assert tracemalloc.get_traced_memory()[1] < LITTLE
     finally:
         tracemalloc.stop()

@@ -1,0 +1,44 @@
+"""The log of an agent: who did what, when, and why. Kept by the fold, so that it outlives the events."""
+
+from typing import Final
+
+from safe_psrl_proto.v1 import events_pb2
+
+MOST_ENTRIES: Final = 256
+KINDS: Final = {
+    "agent_created": events_pb2.LOG_KIND_CREATED,
+    "agent_updated": events_pb2.LOG_KIND_UPDATED,
+    "agent_paused": events_pb2.LOG_KIND_PAUSED,
+    "agent_resumed": events_pb2.LOG_KIND_RESUMED,
+    "agent_imported": events_pb2.LOG_KIND_IMPORTED,
+    "drift_detected": events_pb2.LOG_KIND_DRIFT_DETECTED,
+}
+
+
+def log_entry(event: events_pb2.Event, episode: int) -> events_pb2.LogEntry | None:
+    """The entry for `event`, after `episode` started episodes; None if it is not one for the log."""
+    name = event.WhichOneof("kind") or ""
+    kind = KINDS.get(name)
+    if kind is None:
+        return None
+    content = getattr(event, name)
+    details = drift_details(event.drift_detected) if name == "drift_detected" else getattr(content, "changes", ())
+    return events_pb2.LogEntry(
+        time_micros=event.time_micros,
+        kind=kind,
+        episode=episode,
+        by=getattr(content, "by", ""),
+        reason=getattr(content, "reason", ""),
+        details=details,
+    )
+
+
+def drift_details(detected: events_pb2.DriftDetected) -> list[str]:
+    """What was detected where, and what was done about it, in words."""
+    done = {
+        "alert": "nothing was forgotten",
+        "forget": "what is older than the short memory was forgotten",
+        "pause": "the agent was paused",
+    }
+    rows = [f"state {row.state}, action {row.action}: {row.statistic:.3g}" for row in detected.rows]
+    return [f"statistic {detected.statistic:.3g}; {done.get(detected.on_detect, detected.on_detect)}", *rows]

@@ -1,0 +1,120 @@
+"""What an agent's completed episodes were like: a series over its whole life, and the latest ones one by one."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from safe_psrl.arrays import Floats
+from safe_psrl_proto.v1 import events_pb2
+from safe_psrl_server.agents.episode import Episode
+
+MOST_POINTS: Final = 1_024
+MOST_RECENT: Final = 100
+FIRST, NUMBER, TIME, REWARD, PREDICTED_REWARD, DRIFT = range(6)  # columns of a point
+COST, BUDGET, PREDICTED, CERTIFIED, DUAL = range(5)  # of each constraint, after those
+COMMON: Final = 6
+EACH: Final = 5
+
+
+def point_of(episode: Episode, event: events_pb2.Event) -> list[float]:
+    """The point of one completed episode."""
+    started, ended = episode.started, event.episode_ended
+    certified = started.certified_costs[:] or [math.nan] * len(ended.costs)
+    point = [episode.number, 1, event.time_micros, ended.reward, started.predicted_reward, started.drift_statistic]
+    columns = (ended.costs, episode.cost_budgets, started.predicted_costs, certified, started.next_dual_variables)
+    for constraint in zip(*columns, strict=True):
+        point += constraint
+    return [float(value) for value in point]
+
+
+class Series:
+    """At most 1,024 points. When there are as many and all are full, each two become one."""
+
+    def __init__(self) -> None:
+        self.points = list[list[float]]()
+        self.stride = 1  # episodes of a full point
+
+    @classmethod
+    def read(cls, points: Floats, stride: int, num_constraints: int) -> "Series":
+        """Raises ValueError."""
+        width = COMMON + EACH * num_constraints
+        if points.ndim != 2 or points.shape[1] != width or len(points) > MOST_POINTS or not 1 <= stride <= 2**53:
+            raise ValueError(f"its series is {list(points.shape)} with a stride of {stride}")
+        if not np.isfinite(np.delete(points, [COMMON + EACH * i + CERTIFIED for i in range(num_constraints)], axis=1)).all():
+            raise ValueError("its series is not finite")
+        if not ((points[:, NUMBER] >= 1) & (points[:, NUMBER] <= stride)).all():
+            raise ValueError("its series counts episodes that do not exist")
+        series = cls()
+        series.points, series.stride = points.tolist(), stride
+        return series
+
+    def table(self, num_constraints: int) -> Floats:
+        return np.array(self.points, np.float64).reshape(-1, COMMON + EACH * num_constraints)
+
+    def add(self, point: list[float]) -> None:
+        if self.points and self.points[-1][NUMBER] < self.stride:
+            self.points[-1] = merged(self.points[-1], point)
+            return
+        if len(self.points) == MOST_POINTS:
+            self.points = [merged(one, other) for one, other in list(pairwise(self.points))[::2]]
+            self.stride *= 2
+        self.points.append(point)
+
+
+def merged(one: list[float], other: list[float]) -> list[float]:
+    """Both points as one: means of what is a mean, and the later of what is the last."""
+    number = one[NUMBER] + other[NUMBER]
+    mean = [(one[NUMBER] * mine + other[NUMBER] * theirs) / number for mine, theirs in zip(one, other, strict=True)]
+    mean[FIRST], mean[NUMBER] = one[FIRST], number
+    for last in (TIME, DRIFT, *range(COMMON + DUAL, len(mean), EACH)):
+        mean[last] = other[last]
+    return mean
+
+
+class Recent(NamedTuple):
+    """The latest completed episodes, for one constraint."""
+
+    cost: float  # mean
+    budget: float  # mean
+    excess_error: float  # standard error of cost - budget
+
+
+class RecentEpisodes:
+    """The latest 100 completed episodes."""
+
+    def __init__(self) -> None:
+        self.episodes = deque[list[float]](maxlen=MOST_RECENT)  # reward, costs, budgets
+
+    @classmethod
+    def read(cls, rows: Floats, num_constraints: int) -> "RecentEpisodes":
+        """Raises ValueError."""
+        if rows.ndim != 2 or rows.shape[1] != 1 + 2 * num_constraints or len(rows) > MOST_RECENT or not np.isfinite(rows).all():
+            raise ValueError(f"its recent episodes are {list(rows.shape)}, or not finite")
+        recent = cls()
+        recent.episodes.extend(rows.tolist())
+        return recent
+
+    def table(self, num_constraints: int) -> Floats:
+        return np.array(self.episodes, np.float64).reshape(-1, 1 + 2 * num_constraints)
+
+    def add(self, reward: float, costs: Sequence[float], budgets: Sequence[float]) -> None:
+        self.episodes.append([reward, *costs, *budgets])
+
+    @property
+    def reward(self) -> float:
+        return sum(row[0] for row in self.episodes) / max(len(self.episodes), 1)
+
+    def of(self, constraint: int) -> Recent:
+        number = len(self.episodes)
+        if not number:
+            return Recent(0.0, 0.0, 0.0)
+        half = (len(self.episodes[0]) - 1) // 2
+        costs = [row[1 + constraint] for row in self.episodes]
+        budgets = [row[1 + half + constraint] for row in self.episodes]
+        cost, budget = sum(costs) / number, sum(budgets) / number
+        squares = sum((mine - limit - (cost - budget)) ** 2 for mine, limit in zip(costs, budgets, strict=True))
+        return Recent(cost, budget, math.sqrt(squares / max(number - 1, 1) / number))
