@@ -1,19 +1,21 @@
 """`safe-psrl agent`: create, inspect, pause, move and verify the agents of a service."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from safe_psrl_cli.agent_updates import history, update
 from safe_psrl_cli.connection import (
     DEFAULT_TARGET,
     USER_MISTAKE,
     AsJson,
+    Name,
     Target,
     complete_preset,
     connected,
     leave,
+    options_of,
     plain,
     print_json,
     reported_errors,
@@ -33,7 +35,6 @@ app = typer.Typer(
     """,
     no_args_is_help=True,
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The agent's name.")]
 
 
 @app.command("create")
@@ -149,6 +150,10 @@ def resume(name: Name, target: Target = DEFAULT_TARGET, as_json: AsJson = False)
         _print(plain(client.resume_agent(name)), as_json, f"agent {name} resumed")
 
 
+app.command("update")(update)
+app.command("history")(history)
+
+
 @app.command("delete")
 def delete(
     name: Name,
@@ -233,20 +238,6 @@ def verify(
         say(f"{finding['agent']}: {result} ({finding['events']:,} events read, digest {finding['state_digest'][:16]})")
     if not all(finding["ok"] for finding in findings):
         raise typer.Exit(NOT_AS_STORED)
-
-
-def options_of(settings: list[str]) -> dict[str, Any]:
-    """`["pessimism_coefficient=0.1"]` by name. Values are JSON, or else text."""
-    options: dict[str, Any] = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not (key and equals):
-            raise typer.BadParameter(f"write KEY=VALUE, not {setting!r}", param_hint="--set")
-        try:
-            options[key] = json.loads(value)
-        except json.JSONDecodeError:
-            options[key] = value
-    return options
 
 
 def definition_in(path: Path, options: "model_pb2.SafePsrlOptions", seed: int | None) -> "model_pb2.AgentSpec":

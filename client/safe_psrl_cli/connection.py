@@ -39,6 +39,7 @@ def complete_preset(incomplete: str) -> list[str]:
     return [name for name in PRESETS if name.startswith(incomplete)]
 
 
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The agent's name.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -183,3 +184,17 @@ def _token(file: Path | None) -> str | None:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidCredentialsError(f"token file {file}: {getattr(error, 'strerror', None) or 'is not text'}") from None
+
+
+def options_of(settings: list[str]) -> dict[str, Any]:
+    """`["pessimism_coefficient=0.1"]` by name. Values are JSON, or else text."""
+    options: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not (key and equals):
+            raise typer.BadParameter(f"write KEY=VALUE, not {setting!r}", param_hint="--set")
+        try:
+            options[key] = json.loads(value)
+        except json.JSONDecodeError:
+            options[key] = value
+    return options

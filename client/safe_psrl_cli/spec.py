@@ -94,7 +94,8 @@ def check(
 
 def _message(scenario: "Scenario", environment: str, settings: list[str]) -> "model_pb2.AgentSpec":
     """What `agent create` would send."""
-    from safe_psrl_cli.agent import definition_in, options_of  # noqa: PLC0415
+    from safe_psrl_cli.agent import definition_in  # noqa: PLC0415
+    from safe_psrl_cli.connection import options_of  # noqa: PLC0415
     from safe_psrl_client import options_from_document  # noqa: PLC0415
     from safe_psrl_proto.v1 import model_pb2  # noqa: PLC0415
     from safe_psrl_server.agents.messages import cmdp_to_message  # noqa: PLC0415

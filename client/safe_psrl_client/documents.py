@@ -5,6 +5,7 @@
     [agent]                              # optional, as are its fields
     seed = 1
     options = { cap_pessimism = true }
+    drift = { on_detect = "forget" }
     fallback_policy = [[1, 1, ...], ...]   # action by step and state, while the agent is paused
 
 Only the shape is checked here: numbers are numbers, tables are rectangular, no field is misspelt. The server checks the rest.
@@ -35,6 +36,7 @@ CMDP_FIELDS: Final = (*(name for name in _fields_of(model_pb2.CmdpSpec) if name 
 REQUIRED: Final = ("num_states", "num_actions", "horizon", "reward", "constraints")
 CONSTRAINT_FIELDS: Final = ("name", "cost", "cost_budget", "satisfiable_cost", "learned")
 OPTION_FIELDS: Final = _fields_of(model_pb2.SafePsrlOptions)
+DRIFT_FIELDS: Final = _fields_of(model_pb2.DriftOptions)
 AGENT_FIELDS: Final = tuple(name for name in _fields_of(model_pb2.AgentSpec) if name != "cmdp")
 MASKS: Final = ("available_actions", "support")
 PESSIMISM_COEFFICIENTS: Final = {"theorem": 5.0, "published": 0.05, "literal": 0.25}
@@ -51,7 +53,7 @@ def parse_document(text: str, kind: str) -> dict[str, Any]:
 
 def spec_from_document(document: Mapping[str, Any]) -> model_pb2.AgentSpec:
     """The definition in `document`. A kernel under `transitions`, which simulations need, is ignored."""
-    _check_fields(document, (*CMDP_FIELDS, "agent", "transitions"), "", REQUIRED)
+    check_fields(document, (*CMDP_FIELDS, "agent", "transitions"), "", REQUIRED)
     fields = {name: value for name, value in document.items() if name in CMDP_FIELDS}
     stationary, constraints = fields.pop("stationary", True), fields.pop("constraints")
     if not isinstance(stationary, bool):
@@ -63,16 +65,16 @@ def spec_from_document(document: Mapping[str, Any]) -> model_pb2.AgentSpec:
     spec = model_pb2.AgentSpec(cmdp=model_pb2.CmdpSpec(non_stationary=not stationary))
     for i, value in enumerate(constraints):
         entry = _table_of_fields(f"constraints[{i}]", value)
-        _check_fields(entry, CONSTRAINT_FIELDS, f"constraints[{i}].", CONSTRAINT_FIELDS[:4])
-        _fill(spec.cmdp.constraints.add(), entry, f"constraints[{i}].")
-    _fill(spec.cmdp, fields, "")
-    _fill_agent(spec, _table_of_fields("agent", document.get("agent", {})))
+        check_fields(entry, CONSTRAINT_FIELDS, f"constraints[{i}].", CONSTRAINT_FIELDS[:4])
+        fill(spec.cmdp.constraints.add(), entry, f"constraints[{i}].")
+    fill(spec.cmdp, fields, "")
+    fill_agent(spec, _table_of_fields("agent", document.get("agent", {})))
     return spec
 
 
 def options_from_document(document: Mapping[str, Any]) -> model_pb2.SafePsrlOptions:
     """The algorithm's options; the coefficient by number or by name."""
-    _check_fields(document, OPTION_FIELDS, "options.")
+    check_fields(document, OPTION_FIELDS, "options.")
     fields = dict(document)
     coefficient = fields.get("pessimism_coefficient")
     if isinstance(coefficient, str):
@@ -81,8 +83,16 @@ def options_from_document(document: Mapping[str, Any]) -> model_pb2.SafePsrlOpti
             raise InvalidDocumentError(f"options.pessimism_coefficient = {coefficient!r}: must be a number or one of {names}")
         fields["pessimism_coefficient"] = PESSIMISM_COEFFICIENTS[coefficient]
     options = model_pb2.SafePsrlOptions()
-    _fill(options, fields, "options.")
+    fill(options, fields, "options.")
     return options
+
+
+def drift_from_document(document: Mapping[str, Any]) -> model_pb2.DriftOptions:
+    """How the agent watches for changes."""
+    check_fields(document, DRIFT_FIELDS, "drift.")
+    drift = model_pb2.DriftOptions()
+    fill(drift, document, "drift.")
+    return drift
 
 
 def spec_to_document(spec: model_pb2.AgentSpec) -> dict[str, Any]:
@@ -94,10 +104,13 @@ def spec_to_document(spec: model_pb2.AgentSpec) -> dict[str, Any]:
     return {**cmdp, **({"agent": agent} if agent else {})}
 
 
-def _fill_agent(spec: model_pb2.AgentSpec, fields: dict[str, Any]) -> None:
-    _check_fields(fields, AGENT_FIELDS, "agent.")
+def fill_agent(spec: model_pb2.AgentSpec, fields: dict[str, Any]) -> None:
+    """Write the fields of a table `agent`."""
+    check_fields(fields, AGENT_FIELDS, "agent.")
     if "options" in fields:
         spec.options.CopyFrom(options_from_document(_table_of_fields("agent.options", fields.pop("options"))))
+    if "drift" in fields:
+        spec.drift.CopyFrom(drift_from_document(_table_of_fields("agent.drift", fields.pop("drift"))))
     if "fallback_policy" in fields:
         table = table_of("agent.fallback_policy", fields.pop("fallback_policy"))
         if len(table.shape) != 2 or not all(value.is_integer() for value in table.values):
@@ -110,10 +123,10 @@ def _fill_agent(spec: model_pb2.AgentSpec, fields: dict[str, Any]) -> None:
             if not isinstance(text, str):
                 raise InvalidDocumentError(f"agent.environment.{name} = {text!r:.{LONGEST_VALUE}}: must be text")
         spec.environment.update(notes)
-    _fill(spec, fields, "agent.")
+    fill(spec, fields, "agent.")
 
 
-def _fill(message: Message, fields: Mapping[str, Any], where: str) -> None:
+def fill(message: Message, fields: Mapping[str, Any], where: str) -> None:
     """Write plain values and tables into the fields of the same name."""
     for name, value in fields.items():
         field = message.DESCRIPTOR.fields_by_name[name]
@@ -170,7 +183,7 @@ def _table_of_fields(where: str, value: object) -> dict[str, Any]:
     return dict(value)
 
 
-def _check_fields(document: Mapping[str, Any], known: tuple[str, ...], where: str, required: tuple[str, ...] = ()) -> None:
+def check_fields(document: Mapping[str, Any], known: tuple[str, ...], where: str, required: tuple[str, ...] = ()) -> None:
     for field in document:
         if field not in known:
             close = get_close_matches(field, known, n=1)

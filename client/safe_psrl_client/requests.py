@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from safe_psrl_client.documents import options_from_document
 from safe_psrl_client.errors import EpisodeClosedError, InvalidArgumentError
 from safe_psrl_client.fields import message_of
+from safe_psrl_client.updates import update_from_document
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 
 StreamCall = control_pb2.StepRequest | control_pb2.StartEpisodeRequest | control_pb2.ReportEpisodeRequest
@@ -130,6 +131,23 @@ def stream_batches(calls: Iterable[StreamCall]) -> Iterator[control_pb2.StepStre
     tagged = (stream_request(call, tag) for tag, call in enumerate(calls))
     while some := list(islice(tagged, MAX_BATCH_CALLS)):
         yield control_pb2.StepStreamRequest(batch=control_pb2.StepStreamBatch(calls=some))
+
+
+def update_agent(
+    agent: str, changes: Mapping[str, Any], reason: str, expected_version: int, *, dry_run: bool
+) -> admin_pb2.UpdateAgentRequest:
+    """New values by field; see `updates`."""
+    update, paths = update_from_document(changes)
+    request = message_of(
+        admin_pb2.UpdateAgentRequest,
+        agent=agent,
+        update=update,
+        expected_version=expected_version,
+        reason=reason,
+        dry_run=dry_run,
+    )
+    request.update_mask.paths.extend(paths)
+    return request
 
 
 def create_agent(

@@ -191,6 +191,40 @@ class AsyncClient:
         request = message_of(admin_pb2.ResumeAgentRequest, agent=agent)
         return (await self._call(self._admin.ResumeAgent, request, timeout)).status
 
+    async def update_agent(
+        self,
+        agent: str,
+        changes: Mapping[str, Any],
+        *,
+        reason: str = "",
+        expected_version: int = 0,
+        dry_run: bool = False,
+        timeout: float | None = None,
+    ) -> admin_pb2.UpdateAgentResponse:
+        """Change the definition from the next episode on: new values by field, as `{"constraints.delay.cost_budget": 4}`.
+
+        The fields are those of `safe_psrl_client.updates`; None stands for the default. With `dry_run` nothing changes, and
+        the reply has the plan for the next episode before and after. With `expected_version`, the status's
+        `definition_version`, an update of a definition that has changed since is refused.
+        """
+        request = requests.update_agent(agent, changes, reason, expected_version, dry_run=dry_run)
+        return await self._call(self._admin.UpdateAgent, request, timeout)
+
+    async def list_events(self, agent: str, *, timeout: float | None = None) -> AsyncIterator[events_pb2.LogEntry]:
+        """Who did what, when, and why, the latest first; and when drift was detected."""
+        request = message_of(admin_pb2.ListEventsRequest, agent=agent, page_size=PAGE_SIZE)
+        while True:
+            page = await self._call(self._admin.ListEvents, request, timeout)
+            for entry in page.entries:
+                yield entry
+            request.page_token = page.next_page_token
+            if not request.page_token:
+                return
+
+    async def get_history(self, agent: str, *, timeout: float | None = None) -> admin_pb2.GetHistoryResponse:
+        """Costs, budgets and rewards by episode over the agent's whole life, in at most 1,024 points; and its log."""
+        return await self._call(self._admin.GetHistory, message_of(admin_pb2.GetHistoryRequest, agent=agent), timeout)
+
     async def get_policy(self, agent: str, episode: int = 0, *, timeout: float | None = None) -> AgentPolicy:
         """The policy of an episode that is open or was lately, as `actions` by step and state; 0 is the latest episode."""
         request = message_of(admin_pb2.GetPolicyRequest, agent=agent, episode=episode)

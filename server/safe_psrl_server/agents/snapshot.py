@@ -78,7 +78,8 @@ def check_record(record: AgentRecord) -> None:
     _check_tables(state, spec.support, totals.transitions)
     if record.definition_version == 1 and not totals.drift_detections and record.definition.learner.problem.keep == 1.0:
         counted_once = [state.transition_counts] + [state.visits] * bool(state.visits.size)  # nothing was ever forgotten
-        _require(all(table.sum() == totals.transitions for table in counted_once), "its counts are not as many as its transitions")
+        exact = all(table.sum() == totals.transitions for table in counted_once)
+        _require(exact, "its counts are not as many as its transitions")
     per_constraint = [getattr(totals, name) for name in PER_CONSTRAINT]
     sums_of_episodes = [totals.reward, totals.last_reward, *(total for one in per_constraint for total in one)]
     _require(bool((np.abs(sums_of_episodes) <= MOST).all()), "its totals are not finite, or impossible")
