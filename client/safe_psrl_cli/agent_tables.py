@@ -17,19 +17,19 @@ NO_AGENTS = "no agents; create one with: safe-psrl agent create NAME --preset st
 
 
 def show_agents(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
-    """A row for each agent; with several constraints, a row for each of them below it.
+    """A row for each agent; with several constraints, a row for each of them below it. Narrow terminals lack the last columns.
 
     An agent that is paused or quarantined has that word below its verdict.
     """
     if not statuses:
         Console().print(NO_AGENTS, highlight=False, soft_wrap=True)
         return
-    numbers = ("mean\ncost", "last\ncost", "\nbudget", "constraint\nregret", "\nmethod", "\nepisodes")
+    numbers = ("mean\ncost", "recent\ncost", "\nbudget", "constraint\nregret", "\nmethod", "\nepisodes", "\nfallback")
     table = table_of(None, "\nagent", "\nverdict", *numbers)
     for status in statuses:
         judged = budget_statuses(status)
         verdict = _verdict_cell(status, worst_level(judged))
-        about = [status.method or "-", f"{status.completed_episodes:,}"]
+        about = [status.method or "-", f"{status.completed_episodes:,}", "yes" if status.has_fallback else "no"]
         if len(judged) == 1:
             table.add_row(escape(status.agent), verdict, *_cells(judged[0], status.constraints[0], status), *about)
             continue
@@ -51,7 +51,7 @@ def _cells(judged: BudgetStatus, constraint: admin_pb2.ConstraintStatus, status:
     if not status.completed_episodes:
         return ["-", "-", budget, "-"]
     regret = f"{constraint.constraint_regret:,.1f}"
-    return [f"{judged.mean_cost:.4g}", f"{constraint.last_cost:.4g}", budget, regret]
+    return [f"{judged.mean_cost:.4g}", f"{constraint.recent_cost:.4g}", budget, regret]
 
 
 def show_agent(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> None:
@@ -102,7 +102,10 @@ def _constraint_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) 
             yield "  verdict", _verdict(judged.level, status.completed_episodes)
             spare = f"{judged.margin:.4g} to spare" if judged.margin >= 0 else f"{-judged.margin:.4g} above the budget"
             yield "  mean cost", f"{one.mean_cost:.6g}, {judged.share:.1%} of the budget; {spare}"
-            yield "  last cost", f"{one.last_cost:.6g}"
+            yield (
+                "  recent cost",
+                f"{one.recent_cost:.6g}, the mean of {status.recent_episodes:,} episodes; {one.last_cost:.6g} in the last",
+            )
             yield "  over budget", f"{one.violations:,} of {status.completed_episodes:,} episodes"
             regret = f"{one.constraint_regret:.6g}; never above {one.constraint_regret_max:.6g}"
             yield "  regret", f"{regret} (the sum of cost less budget)"
