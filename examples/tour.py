@@ -2,7 +2,7 @@
 # # A tour of Safe PSRL
 #
 # Run this script as a whole, or step through its cells in an editor that knows `# %%` (VS Code, PyCharm, Spyder, Jupytext).
-# It starts a service in this process, connects an environment of its own, lets an agent learn, reads what the agent has
+# It starts a service in this process, connects an environment, lets an agent learn, reads what the agent has
 # learned, and compares the result with the exact optimum. It writes two figures to the current directory.
 #
 # The problem: keep a room warm for 12 hours with at most 4 hours of heating on average. More heating would give more warm

@@ -86,7 +86,9 @@ def create(
 
 @app.command("list")
 def list_agents(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> None:
-    """List the agents, and whether each holds its budgets: by the mean cost, once 20 episodes are completed.
+    """List the agents with method, costs and a verdict: whether the mean cost is within the budget, after 20 episodes.
+
+    A paused or quarantined agent has that word below its verdict.
 
     Example: safe-psrl agent list
     """

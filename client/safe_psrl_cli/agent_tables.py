@@ -17,30 +17,41 @@ NO_AGENTS = "no agents; create one with: safe-psrl agent create NAME --preset st
 
 
 def show_agents(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
-    """A row for each agent; with several constraints, a row for each of them below it."""
+    """A row for each agent; with several constraints, a row for each of them below it. Narrow terminals lack the last columns.
+
+    An agent that is paused or quarantined has that word below its verdict.
+    """
     if not statuses:
         Console().print(NO_AGENTS, highlight=False, soft_wrap=True)
         return
-    numbers = ("mean\ncost", "\nbudget", "last\ncost", "constraint\nregret", "\nepisodes", "\ncondition")
+    numbers = ("mean\ncost", "recent\ncost", "\nbudget", "constraint\nregret", "\nmethod", "\nepisodes", "\nfallback")
     table = table_of(None, "\nagent", "\nverdict", *numbers)
     for status in statuses:
         judged = budget_statuses(status)
-        about = [f"{status.completed_episodes:,}", condition_of(status)]
+        verdict = _verdict_cell(status, worst_level(judged))
+        about = [status.method or "-", f"{status.completed_episodes:,}", "yes" if status.has_fallback else "no"]
         if len(judged) == 1:
-            table.add_row(escape(status.agent), *_cells(judged[0], status.constraints[0], status), *about)
+            table.add_row(escape(status.agent), verdict, *_cells(judged[0], status.constraints[0], status), *about)
             continue
-        verdict = VERDICTS[worst_level(judged)] if judged else "unknown"
         table.add_row(escape(status.agent), verdict, *[""] * 4, *about)
         for one, constraint in zip(judged, status.constraints, strict=True):
-            table.add_row(f"  {escape(one.constraint)}", *_cells(one, constraint, status))
+            table.add_row(f"  {escape(one.constraint)}", VERDICTS[one.level], *_cells(one, constraint, status))
     print_table(table)
 
 
+def _verdict_cell(status: admin_pb2.AgentStatus, level: Level) -> str:
+    if status.condition == admin_pb2.AGENT_CONDITION_QUARANTINED:  # its costs are unknown
+        return condition_of(status)
+    paused = status.condition == admin_pb2.AGENT_CONDITION_PAUSED
+    return VERDICTS[level] + (f"\n{condition_of(status)}" if paused else "")
+
+
 def _cells(judged: BudgetStatus, constraint: admin_pb2.ConstraintStatus, status: admin_pb2.AgentStatus) -> list[str]:
-    played = bool(status.completed_episodes)
-    costs = [f"{judged.mean_cost:.4g}", f"{judged.budget:.4g}", f"{constraint.last_cost:.4g}"]
+    budget = f"{judged.budget:.4g}"
+    if not status.completed_episodes:
+        return ["-", "-", budget, "-"]
     regret = f"{constraint.constraint_regret:,.1f}"
-    return [VERDICTS[judged.level], *(costs if played else ["-", costs[1], "-"]), regret if played else "-"]
+    return [f"{judged.mean_cost:.4g}", f"{constraint.recent_cost:.4g}", budget, regret]
 
 
 def show_agent(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> None:
@@ -59,7 +70,8 @@ def _agent_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> It
     yield "verdict", _verdict(worst_level(judged), status.completed_episodes)
     yield "condition", condition_of(status) + reason
     yield "method", spec.options.method
-    yield "fallback", "yes" if fallback else "no: while it is paused, requests for actions fail"
+    acting = "it acts while the agent is paused" if fallback else "while the agent is paused, requests for actions fail"
+    yield "fallback", f"{'yes' if fallback else 'no'}: {acting}"
     yield "created", f"{created:%Y-%m-%d %H:%M:%S} UTC"
     opened = f"{status.episode:,} begun, {status.completed_episodes:,} completed, {len(status.open_episodes)} open"
     yield "episodes", opened
@@ -90,17 +102,20 @@ def _constraint_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) 
             yield "  verdict", _verdict(judged.level, status.completed_episodes)
             spare = f"{judged.margin:.4g} to spare" if judged.margin >= 0 else f"{-judged.margin:.4g} above the budget"
             yield "  mean cost", f"{one.mean_cost:.6g}, {judged.share:.1%} of the budget; {spare}"
-            yield "  last cost", f"{one.last_cost:.6g}"
+            yield (
+                "  recent cost",
+                f"{one.recent_cost:.6g}, the mean of {status.recent_episodes:,} episodes; {one.last_cost:.6g} in the last",
+            )
             yield "  over budget", f"{one.violations:,} of {status.completed_episodes:,} episodes"
             regret = f"{one.constraint_regret:.6g}; never above {one.constraint_regret_max:.6g}"
             yield "  regret", f"{regret} (the sum of cost less budget)"
-            yield "  above budget", f"{one.strong_violation:.6g} (the sum of what single episodes cost above it)"
+            yield "  violation", f"{one.strong_violation:.6g} (the sum of cost above budget, of the episodes over budget)"
         if status.episode:
             yield "  predicted", f"cost {one.predicted_cost:.6g} for the latest episode"
             if one.HasField("certified_cost"):
                 yield "  certified", CERTIFICATES[status.certificate].format(one.certified_cost, spec.options.confidence)
-            yield "  pessimism", f"{one.pessimism:.6g} taken off the budget"
-            if spec.options.method in PESSIMISM_COEFFICIENTS:  # the other methods have no dual variable
+            if spec.options.method in PESSIMISM_COEFFICIENTS:  # the other methods have neither
+                yield "  pessimism", f"{one.pessimism:.6g} taken off the budget"
                 yield "  dual variable", f"{one.dual_variable:.6g}; cost price {one.cost_price:.6g}"
 
 

@@ -20,7 +20,7 @@ MISSED = 1
 LONGEST_NAME = 44  # of what is measured, beside the progress bar
 
 app = typer.Typer(
-    help="""Measure speed against a limit of the same machine in the same run. Exit code 1 if a bar is missed.
+    help="""Benchmark against limits that are measured in the same run. Exit code 1 if a target is missed.
 
     Example: safe-psrl bench learn --json learn.json
     """,
@@ -33,7 +33,7 @@ Rounds = Annotated[int, typer.Option(metavar="N", min=1, help="Measurements of e
 
 @app.command("learn")
 def learn(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
-    """A simulated episode of Safe PSRL, against its plain twin and bare gamma draws; of DOPE and OptCMDP, against an LP solver.
+    """Simulated episodes: Safe PSRL against plain numpy and bare gamma draws, DOPE and OptCMDP against an LP solver.
 
     Example: safe-psrl bench learn --json learn.json
     """
@@ -44,7 +44,7 @@ def learn(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
 
 @app.command("plan")
 def plan(json_file: JsonFile = None, rounds: Rounds = 15, plot: Plot = None) -> None:
-    """Planning and drawing kernels, and starts of episodes of 10 to 20,000 states, against BLAS and numpy's gamma draws.
+    """Episode starts with 10 to 20,000 states: planning against BLAS, sampling against numpy's gamma draws.
 
     Example: safe-psrl bench plan --rounds 5 --plot growth.png
     """
@@ -57,11 +57,11 @@ def plan(json_file: JsonFile = None, rounds: Rounds = 15, plot: Plot = None) -> 
 @app.command("grow")
 def grow(
     json_file: JsonFile = None,
-    agents: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Agents of the service.")] = 10_000,
-    active: Annotated[int, typer.Option(metavar="N", min=1, max=2_500, help="Of them, those that play at once.")] = 1_000,
-    transitions: Annotated[int, typer.Option(metavar="N", min=1_000, help="Of the history that is read again.")] = 1_000_000,
+    agents: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Number of agents.")] = 10_000,
+    active: Annotated[int, typer.Option(metavar="N", min=1, max=2_500, help="Agents that play concurrently.")] = 1_000,
+    transitions: Annotated[int, typer.Option(metavar="N", min=1_000, help="Length of the history.")] = 1_000_000,
 ) -> None:
-    """Many agents in a service of its own: memory, starting, stopping, playing. A long history: its size, and reading it again.
+    """Scale: a service with many agents (memory, start, stop, play), and an agent with a long history (size, load).
 
     Example: safe-psrl bench grow --json grow.json
     """
@@ -82,13 +82,13 @@ def serve(
     rounds: Rounds = 15,
     pin: Annotated[bool, typer.Option("--pin", help="Pin servers to the first core and clients to the last.")] = False,
     beside: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Busy processes during all turns, of service and echo alike.")
+        int, typer.Option(metavar="N", min=0, help="Busy processes beside the measured ones, for service and echo alike.")
     ] = 0,
     plot: Plot = None,
 ) -> None:
-    """Steps, streams, whole episodes and actions of a service in its own process, against an echo in the same framework.
+    """Latency and throughput of calls (step, stream, episode, action), against a gRPC server that only echoes.
 
-    With --beside: a single step and 64 in flight, against an echo with one durable write.
+    With --beside: a single step and 64 concurrent ones, against an echo with one durable write.
 
     Example: safe-psrl bench serve --json serve.json
     """
@@ -104,13 +104,13 @@ def serve(
 
 @app.command("page")
 def page(
-    markdown: Annotated[Path, typer.Argument(help="The page, as docs/performance.md.", exists=True, dir_okay=False)],
+    markdown: Annotated[Path, typer.Argument(help="The page, such as docs/performance.md.", exists=True, dir_okay=False)],
     results: Annotated[
         list[Path],
-        typer.Argument(help="Files of --json, named as their bench: serve.json.", exists=True),
+        typer.Argument(help="Files written with --json and named after the benchmark: serve.json.", exists=True),
     ],
 ) -> None:
-    """Put measured tables into a Markdown page, each between its marks.
+    """Replace the tables of a Markdown page with measured results.
 
     Example: safe-psrl bench page docs/performance.md serve.json plan.json
     """
@@ -127,7 +127,7 @@ def page(
 
 @app.command("scrape")
 def scrape(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
-    """A scrape of 1,000 agents of a service of its own, and calls with a scrape every second beside them, against without.
+    """Metrics of 1,000 agents: the time of a scrape, and latency of calls with and without a scrape every second.
 
     Example: safe-psrl bench scrape --json scrape.json
     """
@@ -146,7 +146,7 @@ def store(
     json_file: JsonFile = None,
     rounds: Rounds = 5,
 ) -> None:
-    """Appends to PostgreSQL, against bare inserts of as many rows in a transaction. Uses a schema of its own.
+    """PostgreSQL: appends of events, against bare inserts of as many rows. Uses a temporary schema.
 
     Example: safe-psrl bench store --store postgresql://localhost/test
     """

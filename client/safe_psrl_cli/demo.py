@@ -19,11 +19,13 @@ NEEDED = ("numba", "matplotlib")
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(min=1, help="How long the simulator plays.")] = 45.0,
-    out: Annotated[Path, typer.Option(help="Directory for the figure and summary.json.", file_okay=False)] = Path(
-        "demo-results"
-    ),
-    store: Annotated[Path | None, typer.Option(help="Data directory; a temporary one by default.", file_okay=False)] = None,
+    seconds: Annotated[float, typer.Option(metavar="S", min=1, help="Seconds that the simulator plays.")] = 45.0,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory for the figure and summary.json.", file_okay=False)
+    ] = Path("demo-results"),
+    store: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Data directory; a temporary one by default.", file_okay=False)
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the service running at the end.")] = False,
     with_console: Annotated[bool, typer.Option("--console/--no-console", help="Show it live on a web page.")] = True,
 ) -> None:

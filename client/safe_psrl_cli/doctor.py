@@ -43,7 +43,7 @@ class Finding(NamedTuple):
 
 def doctor(
     target: Annotated[str | None, typer.Option(metavar="ADDR", help="Also check the service that listens there.")] = None,
-    store: Annotated[str | None, typer.Option(metavar="STORE", help="The service's store, as of `serve`.")] = None,
+    store: Annotated[str | None, typer.Option(metavar="STORE", help="The service's store, as in `serve`.")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="The service's configuration file.")] = None,
     as_json: AsJson = False,
 ) -> None:

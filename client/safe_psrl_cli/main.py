@@ -1,11 +1,13 @@
 """The command `safe-psrl`. Each subcommand is a module; its dependencies are imported when it runs."""
 
+import inspect
 import sys
 from importlib.metadata import version
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 try:
     import typer
+    from typer.core import TyperGroup
     from typer.exceptions import TyperException
 except ImportError:
     sys.exit("safe-psrl: the command needs more than the light client: pip install 'safe-psrl[demo]'")
@@ -14,8 +16,16 @@ from safe_psrl_cli import agent, bench, conformance, console, demo, doctor, expe
 from safe_psrl_cli.connection import USER_MISTAKE, leave, with_credentials, with_credentials_everywhere
 
 INTERRUPTED = 130
+START = ("demo", "serve", "agent", "simulate", "console", "spec", "doctor")  # listed first in the help, in this order
+
+
+class InOrderOfUse(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*START, *(name for name in super().list_commands(ctx) if name not in START)]
+
 
 app = typer.Typer(
+    cls=InOrderOfUse,
     name="safe-psrl",
     help="""Learn online without breaking a constraint: the Safe PSRL service, its agents, experiments and benchmarks.
 
@@ -27,16 +37,29 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
-app.add_typer(with_credentials_everywhere(agent.app), name="agent")
-app.add_typer(store.app, name="store")
-app.command("conformance")(with_credentials(conformance.conformance))
 app.command("console")(with_credentials(console.console))
-app.add_typer(with_credentials_everywhere(simulate.app), name="simulate")
-app.command("experiment")(experiment.experiment)
-app.add_typer(bench.app, name="bench")
-app.add_typer(spec.app, name="spec")
-app.add_typer(token.app, name="token")
 app.command("doctor")(with_credentials(doctor.doctor))
+app.command("experiment")(experiment.experiment)
+app.command("conformance")(with_credentials(conformance.conformance))
+app.add_typer(with_credentials_everywhere(agent.app), name="agent")
+app.add_typer(with_credentials_everywhere(simulate.app), name="simulate")
+app.add_typer(spec.app, name="spec")
+app.add_typer(store.app, name="store")
+app.add_typer(token.app, name="token")
+app.add_typer(bench.app, name="bench")
+
+
+def _join_lines(group: typer.Typer) -> None:
+    """Typer prints a docstring's paragraphs with their line breaks, which are for wider windows."""
+    for command in group.registered_commands:
+        paragraphs = inspect.cleandoc(getattr(command.callback, "__doc__", None) or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for subgroup in group.registered_groups:
+        if subgroup.typer_instance is not None:
+            _join_lines(subgroup.typer_instance)
+
+
+_join_lines(app)
 
 
 def _version(requested: bool) -> None:

@@ -17,12 +17,12 @@ from safe_psrl.problem.options import PESSIMISM_PRESETS
 from safe_psrl.problem.spec import MIN_PRIOR, CmdpSpec
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents.definition import Definition, checked_definition
+from safe_psrl_server.agents.status import definition_warnings
 from safe_psrl_server.config import Limits
 from safe_psrl_testbed import Scenario
 
 TIMED_PLANS: Final = 5
 LONG_PLAN_SECONDS: Final = 0.5  # a plan that takes longer is timed once
-MANY_EPISODES: Final = 1_000  # of pessimism above the budget
 ENOUGH: Final = 0.999  # of the episodes
 ROOM: Final = 4  # times the steps that are needed
 REVISITS: Final = 50  # times the steps to the farthest state
@@ -47,7 +47,7 @@ def findings_of(scenario: Scenario, message: model_pb2.AgentSpec) -> dict[str, A
         "plan_seconds": _plan_seconds(learner),
         **_memory(definition),
         "assumptions": list(_assumptions(definition)),
-        "warnings": list(_warnings(scenario, definition, constraints)),
+        "warnings": list(_warnings(scenario, definition)),
         "optimum": optimum and {"reward": optimum.reward, "costs": optimum.costs.tolist()},
     }
 
@@ -111,15 +111,9 @@ def _assumptions(definition: Definition) -> Iterator[str]:
         yield f"{definition.max_open_episodes} episodes may be open at once: the bound on the violation is proven for one"
 
 
-def _warnings(scenario: Scenario, definition: Definition, constraints: list[dict[str, Any]]) -> Iterator[str]:
+def _warnings(scenario: Scenario, definition: Definition) -> Iterator[str]:
     spec, ended = definition.spec, _ended_states(definition.spec)
-    for one in constraints:
-        episodes = one.get("episode_below_budget", 0)
-        if episodes > MANY_EPISODES:
-            yield (
-                f"{one['name']}: the pessimism exceeds the budget until episode {episodes:,}: until then the agent plays for "
-                "the least cost; set cap_pessimism=true, another method, or a shorter horizon"
-            )
+    yield from definition_warnings(definition)
     others = spec.available_actions & ~ended[:, None]
     if ended.any() and others.any() and not spec.learned_signals[0]:
         least = float(spec.signals[0][:, others].min())

@@ -41,7 +41,7 @@ def serve(
     identities: Annotated[
         Path | None,
         typer.Option(
-            help="Identities and their roles: the file of `safe-psrl token`. All others are refused.", rich_help_panel=PANEL
+            help="Identities and their roles: the file of `safe-psrl token`. Other callers are rejected.", rich_help_panel=PANEL
         ),
     ] = None,
     insecure: Annotated[

@@ -206,7 +206,7 @@ def simulate(
 ) -> None:
     """Play environments whose kernel is known, against the exact optimum.
 
-    Ctrl-C stops after the current episodes and still reports. A restart of the service is waited for.
+    Ctrl-C stops after the current episodes and still reports. It waits while the service restarts.
 
     Examples:
 

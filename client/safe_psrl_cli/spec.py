@@ -59,14 +59,14 @@ def show(
 def check(
     environment: Environment,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option, as of `agent create`; may be repeated.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option, as in `agent create`; may be repeated.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Check a specification as creating its agent does, and report what to expect.
 
-    Plan time and memory, the pessimism against the budget and until when it exceeds it, what is assumed, known traps, and the
-    exact optimum if the kernel is known.
+    It reports plan time and memory, the pessimism of the paper's methods, assumptions, warnings, and the exact optimum if the
+    kernel is known.
 
     Examples:
 

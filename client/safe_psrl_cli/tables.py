@@ -57,10 +57,6 @@ def _least_width(table: Table) -> int:
     return sum((column.min_width or 0) + 2 for column in table.columns)
 
 
-def _cells(cost: str, budget: float, violations: int, dual: float | None) -> list[str]:
-    return [cost, f"{budget:.4g}", f"{violations:,}", "?" if dual is None else f"{dual:,.2f}"]
-
-
 # --- results of `safe-psrl simulate`
 
 
@@ -71,11 +67,11 @@ def show_environment(summary: dict[str, Any]) -> None:
         f"({summary['episodes_per_second']:,.0f}/s), mode {summary['mode']}"
     )
     numbers = ("\nepisodes", "mean\nreward", f"{summary['regret']}\nregret", "mean\ncost", "\nbudget", "over\nbudget")
-    table = table_of(escape(title), "\nagent", *numbers, "dual\nvariable")
+    table = table_of(escape(title), "\nagent", *numbers)
     for row in summary["agents"]:
         about = [escape(row["agent"]), f"{row['episodes']:,}", f"{row['mean_reward']:.4f}", f"{row['objective_regret']:,.1f}"]
         rows = [
-            (c["name"], _cells(f"{c['mean_cost']:.4f}", c["cost_budget"], c["violations"], c["dual_variable"]))
+            (c["name"], [f"{c['mean_cost']:.4f}", f"{c['cost_budget']:.4g}", f"{c['violations']:,}"])
             for c in row["constraints"]
         ]
         add_rows(table, about, rows)

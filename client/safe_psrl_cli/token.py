@@ -95,7 +95,7 @@ def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME|ID", help="All tokens of a name, or one by its id.", show_default=False)],
     identities: File = DEFAULT_FILE,
 ) -> None:
-    """Revoke tokens. Within a second calls with them are refused, and their streams end.
+    """Revoke tokens. Within a second their calls are rejected and their streams end.
 
     Example: safe-psrl token revoke line-7
     """

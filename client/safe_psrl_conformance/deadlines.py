@@ -25,7 +25,7 @@ def repeating_after_a_deadline(wire: Wire) -> None:
     same("episodes started", wire.status(name).episode, 1)
 
 
-@check("a watch has no end of its own: it ends with its deadline, after a first message with every agent asked for")
+@check("a watch ends only with its deadline, after a first message with every agent asked for")
 def watch_until_the_deadline(wire: Wire) -> None:
     name, began = wire.create(), monotonic()
     agents: list[list[str]] = []

@@ -46,7 +46,7 @@ def order_and_tags(wire: Wire) -> None:
     same("completed episodes", wire.status(name).completed_episodes, 2)
 
 
-@check("a message that fails gets a status of its own, with code, reason and metadata, and the stream goes on")
+@check("a message that fails gets its own status, with code, reason and metadata, and the stream goes on")
 def errors_are_single(wire: Wire) -> None:
     name = wire.create()
     requests = [
@@ -107,7 +107,7 @@ def batch_in_order(wire: Wire) -> None:
     same("completed episodes", [wire.status(agent).completed_episodes for agent in (name, other)], [1, 1])
 
 
-@check("a call in a batch that fails gets a status of its own, and the others are done; a batch in a batch fails")
+@check("a call in a batch that fails gets its own status, and the others are done; a batch in a batch fails")
 def batch_errors_are_single(wire: Wire) -> None:
     name, missing = wire.create(), wire.new_name()
     calls = [

@@ -1,4 +1,4 @@
-"""The four charts of an agent: cost, constraint regret, reward, and the dual variable with its pessimism.
+"""The four charts of an agent: cost, constraint regret, reward, and pessimism, with the dual variable if the method has one.
 
 Lines over episodes, as SVG with the style sheet's colour variables: light and dark need no redrawing.
 """
@@ -13,6 +13,7 @@ from safe_psrl_console.controls import Choice, Text, block, button
 from safe_psrl_console.fleet import WatchedAgent
 from safe_psrl_console.history import Interval, Point, intervals
 
+CERTIFIED: Final = "certified"  # the method without a dual variable
 ENOUGH: Final = 90  # intervals in a chart
 FIRST: Final = "var(--line-a)"
 SECOND: Final = "var(--line-b)"
@@ -29,6 +30,7 @@ class AgentCharts:
         self._constraint = 0
         self._whole = False
         self._with_bound = False
+        self._certified = agent.status.method == CERTIFIED
         with block("div", "tools"):
             Text("h2", "Learning, by episode")
             names = [one.name for one in agent.status.constraints]
@@ -38,10 +40,11 @@ class AgentCharts:
         with block("div", "charts"):
             self._cost = Chart("Cost per episode", "", "cost")
             self._regret = Chart("Constraint regret", "", "regret")
-            with self._regret.foot:
-                self._bound = button("Draw the theorem's bound", self._turn_bound, "plain")
+            if not self._certified:  # the theorem is about the paper's methods
+                with self._regret.foot:
+                    self._bound = button("Draw the theorem's bound", self._turn_bound, "plain")
             self._reward = Chart("Reward per episode", "Mean of the episodes between two points.", "reward")
-            self._dual = Chart("Dual variable and pessimism", "", "dual")
+            self._dual = Chart("Pessimism" if self._certified else "Dual variable and pessimism", "", "dual")
         self.show(agent)
 
     def show(self, agent: WatchedAgent) -> None:
@@ -72,17 +75,18 @@ class AgentCharts:
             bounds = [(p.completed, p.regret_bounds[i]) for p in points]
             series.append(line("the theorem's bound (right)", bounds, SECOND, axis=1, dashed=True))
         self._regret.show(series, second_axis=" " if self._with_bound else "")
+        bound = "" if self._certified else f" The theorem's bound: {status.constraint_regret_bound:,.4g}."
         self._regret.note.set_text(
             f"The sum of cost less budget. Now {status.constraint_regret:,.1f}: below zero, budget is unspent. "
-            f"Never above {status.constraint_regret_max:,.1f}. The theorem's bound: {status.constraint_regret_bound:,.4g}."
+            f"Never above {status.constraint_regret_max:,.1f}.{bound}"
         )
 
     def _show_dual(self, points: Sequence[Point]) -> None:
         i, status = self._constraint, self._agent.status.constraints[self._constraint]
-        if status.HasField("certified_cost"):  # no dual variable
+        if self._certified:
             self._dual.show([line("pessimism", [(p.completed, p.pessimism[i]) for p in points], SECOND)])
             self._dual.note.set_text(
-                f"The plan expects {status.pessimism:,.4g} less than the cost that is certified, {status.certified_cost:,.4g}."
+                f"The certified cost less the cost expected under the posterior mean. Now {status.pessimism:,.4g}."
             )
             return
         dual = line("dual variable", [(p.completed, p.duals[i]) for p in points], FIRST)

@@ -111,6 +111,7 @@ class _AgentView:
             with block("div"):
                 Text("h1", agent.name)
                 self._condition = Text("span", agent.condition, "condition")
+                Text("span", f"method {agent.status.method}", "why")
                 self._reason = Text("span", "", "why")
             self._actions = AgentActions(connection, agent.name)
         with block("div", "gauges"):
@@ -152,9 +153,9 @@ class _AgentView:
 
 
 CERTIFICATES: Final = {
-    model_pb2.CERTIFICATE_CONFIDENCE: "The plan is certified to cost at most {:.3f}, at the agent's confidence.",
-    model_pb2.CERTIFICATE_CERTAIN: "The plan costs at most {:.3f}, whatever the environment does.",
-    model_pb2.CERTIFICATE_NONE: "No policy is known to keep the budget: the plan may cost {:.3f}.",
+    model_pb2.CERTIFICATE_CONFIDENCE: "Certified: the plan's expected cost is at most {:.3f}, with the agent's confidence.",
+    model_pb2.CERTIFICATE_CERTAIN: "Certified: the plan's expected cost is at most {:.3f}, whatever the environment does.",
+    model_pb2.CERTIFICATE_NONE: "Not certified: no policy is known to keep the budget; the plan's bound is {:.3f}.",
 }
 
 

@@ -103,7 +103,9 @@ def headline(statuses: Iterable[tuple[str, BudgetStatus]]) -> Headline:
     agent, worst = max(known, key=lambda one: one[1].share)
     over = sum(budget_status.level is Level.OVER for _, budget_status in known)
     near = sum(budget_status.level is Level.NEAR for _, budget_status in known)
-    return Headline(worst.level, _title(len(known), over, near), _detail(worst), agent, "Worst" if over else "Closest to it")
+    unknown = len(everything) - len(known)
+    detail = _detail(worst) + (f". No verdict: {unknown:,}" if unknown else "")
+    return Headline(worst.level, _title(len(known), over, near), detail, agent, "Worst" if over else "Closest to it")
 
 
 def _title(known: int, over: int, near: int) -> str:

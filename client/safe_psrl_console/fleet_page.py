@@ -58,6 +58,7 @@ def row_of(agent: WatchedAgent) -> dict[str, Any]:
         "name": agent.name,
         "condition": agent.condition,
         "reason": status.condition_reason,
+        "method": status.method,
         "episode": status.episode,
         "level": budget_status.level,
         "constraint": budget_status.constraint,
@@ -69,7 +70,6 @@ def row_of(agent: WatchedAgent) -> dict[str, Any]:
         "share": budget_status.share if budget_status.known else -1,
         "spark": agent.spark(constraint),
         "reward": recent.reward if recent else None,
-        "dual": status.constraints[constraint].dual_variable if status.constraints else None,
     }
 
 

@@ -25,11 +25,11 @@ const FILTERS = [
 const COLUMNS = [
   { key: "name", label: "Agent", descending: false },
   { key: "condition", label: "Condition", descending: true },
+  { key: "method", label: "Method", descending: false },
   { key: "episode", label: "Episode", descending: true, number: true },
   { key: "share", label: "Cost of budget", descending: true },
   { key: "spark", label: "Recent cost", fixed: true },
   { key: "reward", label: "Reward", descending: true, number: true },
-  { key: "dual", label: "Dual variable", descending: true, number: true },
 ];
 
 const collator = new Intl.Collator(undefined, { numeric: true });
@@ -98,6 +98,7 @@ export default {
             <div role="cell" class="cell-condition">
               <span :class="'condition is-' + row.condition" :title="row.reason">{{ row.condition }}</span>
             </div>
+            <div role="cell" class="cell-method">{{ row.method }}</div>
             <div role="cell" class="cell-episode number"><span class="caption">episode </span>{{ whole(row.episode) }}</div>
             <div role="cell" class="cell-share">
               <div class="gauge" :class="'is-' + row.level" :title="gaugeTitle(row)">
@@ -119,7 +120,6 @@ export default {
               </svg>
             </div>
             <div role="cell" class="cell-reward number"><span class="caption">reward </span>{{ figure(row.reward) }}</div>
-            <div role="cell" class="cell-dual number"><span class="caption">dual </span>{{ figure(row.dual) }}</div>
           </div>
         </div>
         <div v-if="!order.length" class="nothing" role="status">

@@ -1,4 +1,4 @@
-// Light or dark: as the system says, until somebody chooses; the choice stays in this browser.
+// Light or dark: the system setting, until the user chooses; the choice is stored in this browser.
 (() => {
   const KEY = "safe-psrl-theme";
   const MODES = ["auto", "light", "dark"];

@@ -28,7 +28,7 @@ const control = new ControlService(target, grpc.credentials.createInsecure());
 const admin = new AdminService(target, grpc.credentials.createInsecure());
 
 // A deadline on every call: without one, a call whose server is gone can wait for ever. After DEADLINE_EXCEEDED or UNAVAILABLE
-// nobody knows whether it was done; a call that carries its key (see playStepped) is simply made again.
+// it is unknown whether the call was executed; a call with its key (see playStepped) is repeated.
 function call(client, method, request) {
   const deadline = Date.now() + 60_000;
   return promisify(client[method].bind(client))(request, new grpc.Metadata(), { deadline });

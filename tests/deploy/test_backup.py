@@ -19,6 +19,7 @@ from tests.deploy.backups import (
 )
 from tests.deploy.commands import run
 from tests.safe_psrl_server.store.appending import execute
+from tests.service_fixtures import Command, safe_psrl  # noqa: F401  # a fixture
 from tests.system.postgres_process import PostgresProcess, binaries
 from tests.system.server_process import SCRIPT, NewServer
 
@@ -102,10 +103,10 @@ def small_store(new_server: NewServer) -> Path:
     return server.data
 
 
-def test_backups_refuse_what_would_do_harm(new_server: NewServer, tmp_path: Path) -> None:
+def test_backups_refuse_what_would_do_harm(new_server: NewServer, tmp_path: Path, safe_psrl: Command) -> None:
     data = small_store(new_server)
     backup = tmp_path / "backup"
-    assert run(*SCRIPT, "store", "backup", backup, "--from", f"sqlite:{data}").returncode == 0
+    assert safe_psrl("store", "backup", str(backup), "--from", f"sqlite:{data}").code == 0
     assert sorted(path.name for path in backup.iterdir()) == ["commit-counter", "safe-psrl.db"]
 
     for arguments, why in (
@@ -114,16 +115,16 @@ def test_backups_refuse_what_would_do_harm(new_server: NewServer, tmp_path: Path
         (("store", "backup", tmp_path / "new", "--from", f"sqlite:{tmp_path}"), "has no database"),
         (("store", "backup", tmp_path / "new", "--from", "memory:"), "no embedded store"),
     ):
-        ended = run(*SCRIPT, *arguments)
-        assert ended.returncode == 2, arguments
-        assert why in ended.stderr
-        assert ended.stderr.count("\n") == 1
+        ended = safe_psrl(*map(str, arguments))
+        assert ended.code == 2, arguments
+        assert why in ended.err
+        assert ended.err.count("\n") == 1
         assert not (tmp_path / "new").exists()
 
     shutil.copytree(backup, tmp_path / "cut")
     execute(tmp_path / "cut", "UPDATE events SET payload = x'00'")
     execute(tmp_path / "cut", "DELETE FROM snapshots")
-    ended = run(*SCRIPT, "store", "restore", tmp_path / "cut", "--to", f"sqlite:{tmp_path / 'new'}")
-    assert ended.returncode == 2
-    assert "agent one is damaged" in ended.stderr
+    ended = safe_psrl("store", "restore", str(tmp_path / "cut"), "--to", f"sqlite:{tmp_path / 'new'}")
+    assert ended.code == 2
+    assert "agent one is damaged" in ended.err
     assert not (tmp_path / "new").exists()

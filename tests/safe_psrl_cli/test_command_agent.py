@@ -93,7 +93,8 @@ def test_an_agent_that_is_over_its_budget(run: Command, client: Client, agent_na
     assert "  over budget   20 of 20 episodes" in shown
     assert "  regret        100; never above 100" in shown
     (row,) = [line for line in run("list").stdout.splitlines() if "over budget" in line]
-    assert row.split()[-6:] == ["10", "5", "10", "100.0", "20", "active"]
+    assert " ".join(row.split()).partition("over budget ")[2].startswith("10 10 5 100.0 certified")
+    assert "  recent cost   10, the mean of 20 episodes; 10 in the last" in shown
 
 
 @pytest.mark.parametrize(("method", "has_dual"), [("published", True), ("theorem", True), (OTHER_METHOD, False)])
@@ -105,8 +106,9 @@ def test_only_what_the_method_has_is_shown(
     learn(client, agent_name, buffer, 1)
     shown = run("show", agent_name).stdout
     assert f"method          {method}" in shown
-    assert "fallback        no" in shown
-    assert ("dual variable" in shown) is has_dual
+    assert "fallback        no: while the agent is paused, requests for actions fail" in shown
+    assert ("dual variable" in shown) is ("pessimism" in shown) is has_dual
+    assert ("certified" in shown) is not has_dual
 
 
 @pytest.mark.parametrize("kind", ["toml", "json"])

@@ -46,6 +46,16 @@ def test_a_command_that_lacks_its_subcommand_shows_its_help(safe_psrl: Callable[
     assert "safe-psrl:" not in ended.err
 
 
+def test_paragraphs_fill_the_width_and_commands_are_in_the_order_of_use(safe_psrl: Callable[..., Any]) -> None:
+    """Not the line breaks of the docstring, nor commands before groups."""
+    lines = [line.strip() for line in safe_psrl("demo", "--help").out.splitlines()]
+    begin = next(i for i, line in enumerate(lines) if line.startswith("The server is a separate process"))
+    assert all(len(line) > 60 for line in lines[begin : lines.index("", begin) - 1])
+    text = safe_psrl("--help").out
+    places = [text.index(f"│ {name} ") for name in ("demo", "serve", "agent", "simulate", "console", "spec", "doctor", "bench")]
+    assert places == sorted(places)
+
+
 def test_the_experiments_help_names_environments_parameters_and_presets(safe_psrl: Callable[..., Any]) -> None:
     text = safe_psrl("experiment", "--help").out
     environments = ("streaming-buffer", "inventory", "factored-toy", "random:")

@@ -67,7 +67,7 @@ def test_a_check_is_as_strict_as_a_creation(
 
 def test_a_check_takes_the_options_of_a_creation(safe_psrl: Callable[..., Any]) -> None:
     theorem = safe_psrl("spec", "check", "streaming-buffer", "--set", "method=theorem").out
-    assert "warning: fast-service: the pessimism exceeds the budget until episode 4,534,820" in theorem
+    assert "warning: fast-service: the pessimism of the method theorem exceeds the budget for 4,534,819 episodes" in theorem
     capped = safe_psrl("spec", "check", "streaming-buffer", "--set", "method=theorem", "--set", "cap_pessimism=true").out
     assert "below the budget from episode 1 on" in capped
     assert "warning" not in capped

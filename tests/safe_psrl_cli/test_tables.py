@@ -19,7 +19,8 @@ def agent(name: str, num_constraints: int) -> admin_pb2.AgentStatus:
     )
     return admin_pb2.AgentStatus(
         agent=name,
-        condition=admin_pb2.AGENT_CONDITION_QUARANTINED,
+        condition=admin_pb2.AGENT_CONDITION_PAUSED,
+        method="certified",
         completed_episodes=123_456_789,
         constraints=[constraint] * num_constraints,
     )
@@ -38,7 +39,29 @@ def test_a_wide_table_loses_columns_and_not_digits(
     assert "0.001235" in shown
     folded = "".join(line[1 : line.index("  ", 1)] for line in shown.splitlines() if "x" in line[:12])
     assert folded == name
-    assert ("quarantined" in shown) is (width == 200)
+    assert "paused" in shown
+    assert ("certified" in shown) is (width >= 80)
+    assert ("episodes" in shown) is (width == 200)
+
+
+@pytest.mark.parametrize(("width", "fallback"), [(80, []), (100, ["no"])])
+def test_typical_agents_fit_80_columns_with_all_but_the_fallback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, fallback: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    fast = admin_pb2.ConstraintStatus(
+        name="fast", cost_budget=5, mean_cost=4.926, recent_cost=4, constraint_regret=-22.2, strong_violation=31
+    )
+    buffer = admin_pb2.AgentStatus(agent="buffer", method="certified", completed_episodes=300, constraints=[fast])
+    paused = admin_pb2.AgentStatus(agent="resting", condition=admin_pb2.AGENT_CONDITION_PAUSED, method="published")
+    paused.constraints.append(fast)
+    damaged = admin_pb2.AgentStatus(agent="damaged", condition=admin_pb2.AGENT_CONDITION_QUARANTINED)
+    show_agents([buffer, paused, damaged])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["buffer", "holds,", "near", "4.926", "4", "5", "-22.2", "certified", "300", *fallback] in rows
+    assert ["resting", "too", "early", "-", "-", "5", "-", "published", "0", *fallback] in rows
+    assert ["paused"] in rows
+    assert ["damaged", "quarantined", "-", "0", *fallback] in rows
 
 
 def test_a_short_name_is_kept_whole_while_columns_are_dropped(

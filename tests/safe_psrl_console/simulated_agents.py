@@ -1,4 +1,4 @@
-"""Agents that learn while somebody looks."""
+"""Agents that learn while a page shows them."""
 
 import threading
 from collections.abc import Iterator
@@ -9,8 +9,10 @@ from safe_psrl_client.play import play_episode
 from safe_psrl_testbed import scenario_named
 
 
-def play_some(client: Client, agent: str, preset: str = "streaming-buffer", episodes: int = 25, seed: int = 1) -> None:
-    client.create_agent(agent, preset, seed=seed)
+def play_some(
+    client: Client, agent: str, preset: str = "streaming-buffer", episodes: int = 25, seed: int = 1, method: str = "certified"
+) -> None:
+    client.create_agent(agent, preset, seed=seed, options={"method": method})
     environment, remote = scenario_named(preset).environment(seed), RemoteAgent(client, agent, "local")
     for _ in range(episodes):
         play_episode(environment, remote)

@@ -29,7 +29,7 @@ FLEET = [
     ("warehouse/west", "inventory", "published"),
     ("lab/factored", "factored-toy", "published"),
 ]
-SHOWN, RESTING = "edge/us-east/player-2", "warehouse/west"
+SHOWN, RESTING = "edge/us-east/player-1", "warehouse/west"
 
 
 def take(url: str, path: Path, where: str, height: int, scale: float) -> None:

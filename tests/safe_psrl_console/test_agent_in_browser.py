@@ -35,10 +35,25 @@ def test_charts_grow_while_a_simulation_runs(client: Client, server: str, agent:
         expect(drawing).to_have_attribute("data-points", re.compile(r"^([4-9]|\d\d+)$"))
         expect(page.locator("[data-chart=cost] svg path[stroke='var(--line-a)']")).not_to_have_count(0)
     expect(page.locator("[data-chart=cost] svg")).to_contain_text("budget 5")
-    expect(page.locator("[data-chart=regret]")).to_contain_text("The theorem's bound:")
-    page.get_by_role("button", name="Draw the theorem's bound").click()
-    expect(page.locator("[data-chart=regret] svg")).to_contain_text("the theorem's bound (right)")
     expect(page.locator(".facts dd").first).to_have_text(f"{client.get_agent(agent).status.episode:,}")
+
+
+@pytest.mark.parametrize("method", ["certified", "published"])
+def test_only_what_the_method_has_is_shown(client: Client, open_page: OpenPage, method: str) -> None:
+    play_some(client, f"by-{method}", method=method)
+    page = open_page(f"/agent/by-{method}")
+    expect(page.locator(".agent-head")).to_contain_text(f"method {method}")
+    bound = page.get_by_role("button", name="Draw the theorem's bound")
+    if method == "certified":
+        expect(page.locator("[data-constraint]")).to_contain_text("Certified: the plan's expected cost is at most")
+        expect(page.locator("[data-chart=dual] h2")).to_have_text("Pessimism")
+        expect(bound).to_have_count(0)
+        return
+    expect(page.locator("[data-constraint]")).not_to_contain_text("Certified")
+    expect(page.locator("[data-chart=dual]")).to_contain_text("dual variable")
+    expect(page.locator("[data-chart=regret]")).to_contain_text("The theorem's bound:")
+    bound.click()
+    expect(page.locator("[data-chart=regret] svg")).to_contain_text("the theorem's bound (right)")
 
 
 def test_policy_and_posterior_are_what_the_service_has(client: Client, agent: str, open_page: OpenPage) -> None:

@@ -183,6 +183,7 @@ def test_the_headline_states_whether_the_constraints_hold(costs: dict[str, float
     assert told.title == title
     if any(costs.values()):
         assert told.worst == max(costs, key=lambda name: costs[name] or 0.0)
+        assert ("No verdict: 1" in told.detail) is (None in costs.values())
 
 
 def test_events_are_changes_and_not_the_initial_state() -> None:

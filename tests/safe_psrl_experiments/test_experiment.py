@@ -70,8 +70,7 @@ def test_the_summarys_schema(finished: tuple[Path, Outcome]) -> None:
 
 
 def test_several_constraints_have_a_column_each(tmp_path: Path) -> None:
-    """Two constraints, drawn in two processes."""
-    outcome = run(Experiment("random:constraints=2", ["safe-psrl"], 300, 2), tmp_path, jobs=2)
+    outcome = run(Experiment("random:constraints=2", ["safe-psrl"], 300, 2), tmp_path)
     assert list(rows_of(tmp_path)[0]) == [
         *("algorithm", "seed", "episode", "objective_regret"),
         *(

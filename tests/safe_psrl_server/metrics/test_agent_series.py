@@ -130,7 +130,7 @@ def test_agents_that_come_and_go_do_not_break_a_scrape() -> None:
         scrapers = [threading.Thread(target=scrape_on) for _ in range(2)]
         for scraper in scrapers:
             scraper.start()
-        for i in range(60):
+        for i in range(30):
             name = wire.create(name=f"a{i}")
             wire.report_episode(name, wire.start(name).episode, *[moved()] * 3)
             if i % 2:
@@ -142,4 +142,4 @@ def test_agents_that_come_and_go_do_not_break_a_scrape() -> None:
         per_agent = len(about_agents(scrapes[-1])) / len(agents_in(scrapes[-1]))
         assert all(kept in agents_in(samples) for samples in scrapes)
         assert per_agent >= 14
-        assert agents_in(scrape(wire.metrics_port)) == {kept, *(f"a{i}" for i in range(0, 60, 2))}
+        assert agents_in(scrape(wire.metrics_port)) == {kept, *(f"a{i}" for i in range(0, 30, 2))}

@@ -140,8 +140,8 @@ def test_a_message_that_is_no_batch_counts_for_one() -> None:
     assert [calls_in(message) for message in (Request(), start("a"), admin_pb2.ImportAgentRequest())] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(("size", "most"), [(1, 9), (4, 3), (100, 2)])
-async def test_whoever_does_not_read_is_not_listened_to_for_ever(new_bench: NewBench, size: int, most: int) -> None:
+@pytest.mark.parametrize(("size", "most"), [(1, 9), (4, 3), (20, 2)])
+async def test_a_client_that_does_not_read_is_held_back(new_bench: NewBench, size: int, most: int) -> None:
     """One reply is read and no other: of many messages so many are taken in that eight calls wait, however they share them."""
     bench = await new_bench()
     await bench.create()
@@ -158,8 +158,8 @@ async def test_whoever_does_not_read_is_not_listened_to_for_ever(new_bench: NewB
     for _ in range(1_000):
         await asyncio.sleep(0)
     assert most <= taken <= most + 2, "the next one is asked for before there is room"
-    seen = [await anext(replies) for _ in range(20)]
-    assert all(len(reply.batch.replies) == size for reply in seen), "whoever reads is listened to again"
+    seen = [await anext(replies) for _ in range(most + 3)]
+    assert all(len(reply.batch.replies) == size for reply in seen), "a client that reads is served again"
     await replies.aclose()
 
 

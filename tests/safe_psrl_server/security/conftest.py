@@ -2,12 +2,12 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.service_fixtures import Command, Finished, safe_psrl  # noqa: F401  # a fixture
 from tests.system.debian import program
 
 from safe_psrl_server.embedded import EmbeddedServer
@@ -100,20 +100,16 @@ def make_authority(tmp_path: Path) -> Callable[[str], Authority]:
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """`safe-psrl`, with nothing of ours in its environment but what is given."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SAFE_PSRL_")}
+def command(safe_psrl: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """`safe-psrl` in a temporary directory, with no `SAFE_PSRL_` variables but those given."""
 
-    def run(*arguments: str | Path, **variables: str | Path) -> subprocess.CompletedProcess[str]:
-        environment = clean | {name: str(value) for name, value in variables.items()}
-        return subprocess.run(
-            [Path(sys.executable).parent / "safe-psrl", *map(str, arguments)],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+    def run(*arguments: str | Path, **variables: str | Path) -> Finished:
+        with monkeypatch.context() as environment:
+            environment.chdir(tmp_path)
+            for name in [name for name in os.environ if name.startswith("SAFE_PSRL_")]:
+                environment.delenv(name)
+            for name, value in variables.items():
+                environment.setenv(name, str(value))
+            return safe_psrl(*map(str, arguments))
 
     return run

@@ -18,11 +18,17 @@ COMMAND = [sys.executable, "-m", "safe_psrl_cli.main", "serve"]
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("SAFE_PSRL_")}
 
 
-def test_flags_go_into_the_section_and_leave_the_rest_of_it(tmp_path: Path, command: Any) -> None:
+def serve(*flags: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """In its own process, as it configures the logs of the process."""
+    command = [*COMMAND, *map(str, flags)]
+    return subprocess.run(command, env=CLEAN | variables, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_flags_go_into_the_section_and_leave_the_rest_of_it(tmp_path: Path) -> None:
     (tmp_path / "serve.toml").write_text('[security]\nopen_metrics = false\nkey = "of-the-file"\n')
     flags = ["--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a", "--identities", "i", "--insecure"]
-    serve = ("serve", "--config", tmp_path / "serve.toml", *flags, "--print-config")
-    done = command(*serve, SAFE_PSRL_SECURITY__OPEN_REFLECTION="true")
+    config = ("--config", tmp_path / "serve.toml", "--print-config")
+    done = serve(*flags, *config, SAFE_PSRL_SECURITY__OPEN_REFLECTION="true")
     assert done.returncode == 0, done.stderr
     assert tomllib.loads(done.stdout)["security"] == {
         "certificate": "c",
@@ -44,8 +50,8 @@ def test_flags_go_into_the_section_and_leave_the_rest_of_it(tmp_path: Path, comm
         (["--identities", "nowhere.toml"], "nowhere.toml"),
     ],
 )
-def test_what_cannot_be_used_ends_the_command_in_one_line(command: Any, flags: list[str], message: str) -> None:
-    done = command("serve", "--store", "memory:", "--metrics", "", *flags)
+def test_what_cannot_be_used_ends_the_command_in_one_line(flags: list[str], message: str) -> None:
+    done = serve("--store", "memory:", "--metrics", "", *flags)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("safe-psrl: ")

@@ -143,7 +143,7 @@ async def test_every_kind_of_commit_keeps_the_record(place: Place) -> None:
     make, run = place
     store = await opened(make())
     chosen = random.Random(3)
-    for number in range(60):
+    for number in range(30):
         names = chosen.sample("abcdefgh", 3)
         versions = {name: (await store.load(name)).version for name in names}
         conflict = chosen.choice([0, 0, 1])
