@@ -122,12 +122,13 @@ def constraint() -> Row:
         [
             over_time(
                 "Cost of an episode",
-                "Reported, last and mean; what the plan expects, and at most expects (certified); the budget; and what plans "
+                "Reported, last, mean of all and of the latest 100; what the plan expects, and at most expects (certified); the budget; and what plans "
                 "aim at, the budget less pessimism.",
                 [
                     *lines(
                         episode_cost="last {{constraint}}",
                         episode_cost_mean="mean {{constraint}}",
+                        episode_cost_recent="recent {{constraint}}",
                         predicted_cost="planned {{constraint}}",
                         certified_cost="certified {{constraint}}",
                         cost_budget="budget {{constraint}}",
@@ -220,6 +221,18 @@ def learning() -> Row:
                 lines(posterior_visited_ratio="visited"),
                 "percentunit",
                 width=6,
+            ),
+            over_time(
+                "Drift",
+                "How much the latest transitions contradict what was learned; at the limit, drift is detected.",
+                lines(drift_statistic="statistic", drift_alarm="limit", drift_detections="detections"),
+                width=12,
+            ),
+            over_time(
+                "Definition",
+                "Version of the definition; each step is an update.",
+                lines(definition_version="version"),
+                width=12,
             ),
         ],
     )
