@@ -147,7 +147,7 @@ def _as_folded(agent: Expected, view: View) -> Iterator[str]:
             if not np.isclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE):
                 yield f"{name} is {found}, not {wanted}"
     for i, (shown, constraint) in enumerate(zip(status.constraints, agent.spec.cmdp.constraints, strict=True)):
-        for what, wanted in _constraint_sums(agent, i, constraint.cost_budget).items():
+        for what, wanted in _constraint_sums(agent, i).items():
             measured = view.gauges[CONSTRAINT_GAUGES[what], agent.agent, constraint.name]
             for found in (getattr(shown, what), measured):
                 if not np.isclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE):
@@ -162,6 +162,7 @@ GAUGES = {
     "cumulative_reward": "cumulative_reward",
     "last_reward": "episode_reward",
     "visited_ratio": "posterior_visited_ratio",
+    "definition_version": "definition_version",
 }
 CONSTRAINT_GAUGES = {
     "last_cost": "episode_cost",
@@ -175,7 +176,7 @@ CONSTRAINT_GAUGES = {
 
 def _sums(agent: Expected) -> dict[str, float]:
     counts, completed = agent.counts(), agent.completed()
-    rewards = [sum(seen.reward for seen in steps) for steps in completed]
+    rewards = [sum(seen.reward for seen in steps) for steps in completed.values()]
     overridden = sum(
         agent.actions.get((episode, step, seen.state), seen.action) != seen.action
         for (episode, step), seen in agent.acknowledged.items()
@@ -188,18 +189,21 @@ def _sums(agent: Expected) -> dict[str, float]:
         "cumulative_reward": sum(rewards),
         "last_reward": rewards[-1] if rewards else 0.0,
         "visited_ratio": float((counts.sum(axis=(0, 3)) > 0).mean()),
+        "definition_version": 1 + agent.updates,
     }
 
 
-def _constraint_sums(agent: Expected, i: int, budget: float) -> dict[str, float]:
-    costs = [sum(seen.costs[i] for seen in steps) for steps in agent.completed()]
-    regrets = np.cumsum([cost - budget for cost in costs])
+def _constraint_sums(agent: Expected, i: int) -> dict[str, float]:
+    completed = agent.completed()
+    costs = [sum(seen.costs[i] for seen in steps) for steps in completed.values()]
+    budgets = [agent.budget(episode, i) for episode in completed]
+    regrets = np.cumsum([cost - budget for cost, budget in zip(costs, budgets, strict=True)])
     sums = {
         "last_cost": costs[-1] if costs else 0.0,
         "mean_cost": float(np.mean(costs)) if costs else 0.0,
         "constraint_regret": float(regrets[-1]) if costs else 0.0,
         "constraint_regret_max": max(0.0, float(regrets.max())) if costs else 0.0,
-        "violations": sum(cost > budget for cost in costs),
+        "violations": sum(cost > budget for cost, budget in zip(costs, budgets, strict=True)),
     }
     last = agent.starts[max(agent.starts)] if agent.starts else None
     if last is not None and hasattr(last, "dual_variables"):

@@ -35,7 +35,25 @@ class Expected:
     starts: dict[int, Any] = field(default_factory=dict)  # by episode: the first acknowledged reply
     ended: set[int] = field(default_factory=set)  # broken off
     actions: dict[tuple[int, int, int], int] = field(default_factory=dict)  # by episode, step, state
+    updates: int = 0  # that changed the budget
+    budgets: dict[int, float] = field(default_factory=dict)  # by episode, of the first constraint, where it is not the spec's
     findings: list[str] = field(default_factory=list)
+    _budget: float | None = None  # as last acknowledged
+
+    def update(self, budget: float) -> None:
+        """The client waits for it before it begins the next episode."""
+        known = self.spec.cmdp.constraints[0].cost_budget if self._budget is None else self._budget
+        self.updates += budget != known
+        self._budget = budget
+
+    def begun(self, episode: int) -> None:
+        if self._budget is not None:
+            self.budgets.setdefault(episode, self._budget)
+
+    def budget(self, episode: int, constraint: int) -> float:
+        """What an episode was planned with."""
+        given: float = self.spec.cmdp.constraints[constraint].cost_budget
+        return self.budgets.get(episode, given) if constraint == 0 else given
 
     @property
     def acknowledged(self) -> dict[Key, Any]:
@@ -57,8 +75,8 @@ class Expected:
             episodes.setdefault(episode, []).append(seen)
         return episodes
 
-    def completed(self) -> list[list[Any]]:
-        return [steps for number, steps in self.episodes().items() if len(steps) == self.spec.cmdp.horizon]
+    def completed(self) -> dict[int, list[Any]]:
+        return {number: steps for number, steps in self.episodes().items() if len(steps) == self.spec.cmdp.horizon}
 
 
 def folded(entries: Sequence[Entry]) -> dict[str, Expected]:
@@ -74,7 +92,7 @@ def folded(entries: Sequence[Entry]) -> dict[str, Expected]:
     return agents
 
 
-def _enter(agent: Expected, entry: Entry, keys: dict[str, int]) -> None:
+def _enter(agent: Expected, entry: Entry, keys: dict[str, int]) -> None:  # noqa: C901  # one branch for each call
     if entry.expected != "OK":
         if entry.outcome == OK:
             agent.findings.append(f"{entry.call} was accepted and should have been {entry.expected}: {brief(entry.request)}")
@@ -93,6 +111,8 @@ def _enter(agent: Expected, entry: Entry, keys: dict[str, int]) -> None:
         known = entry.reply.duplicates if entry.reply is not None else 0
         for step, transition in enumerate(entry.request.transitions):
             _enter_report(agent, entry, (entry.request.episode, step), transition, duplicate=step < known)
+    elif entry.call == "UpdateAgent" and entry.outcome == OK:
+        agent.update(entry.request.update.cmdp.constraints[0].cost_budget)
     elif entry.call == "EndEpisode" and entry.outcome == OK:
         agent.ended.add(entry.request.episode)
 
@@ -101,6 +121,7 @@ def _enter_start(agent: Expected, entry: Entry, keys: dict[str, int]) -> None:
     if entry.outcome != OK:
         return
     number, reply = entry.reply.episode, entry.reply
+    agent.begun(number)
     if keys.setdefault(entry.request.request_id, number) != number:
         agent.findings.append(f"key {entry.request.request_id} began episodes {keys[entry.request.request_id]} and {number}")
     if agent.starts.setdefault(number, reply) != reply:

@@ -115,9 +115,11 @@ class Client(threading.Thread):
 
 
 class StepClient(Client):
-    """StartEpisode and Step. Sometimes it plays another action than it was given, or breaks an episode off."""
+    """StartEpisode and Step. Sometimes it plays another action, breaks an episode off, or changes the budget."""
 
     def play_episode(self) -> None:
+        if self.sometimes(0.2):
+            self.update_budget()
         started = self.call("StartEpisode", self.start_request(with_policy=False))
         state, action, end = 0, started.action, self.world.horizon
         if self.sometimes(0.15):
@@ -131,6 +133,15 @@ class StepClient(Client):
             self.doubt(request, "Step")
         if end < self.world.horizon:
             self.call("EndEpisode", control_pb2.EndEpisodeRequest(agent=self.agent, episode=started.episode))
+
+    def update_budget(self) -> None:
+        """Of the first constraint; sometimes twice, and sometimes to what it is."""
+        request = admin_pb2.UpdateAgentRequest(agent=self.agent, update=self.world.spec(0), reason="test")
+        constraint = request.update.cmdp.constraints[0]
+        constraint.cost_budget = self.world.horizon * self.chosen.choice((0.2, 0.25, 0.3))
+        request.update_mask.paths.append(f"cmdp.constraints.{constraint.name}.cost_budget")
+        for _ in range(1 + self.sometimes(0.2)):
+            self.call("UpdateAgent", request)
 
     def doubt(self, request: Any, call: str) -> None:
         """Repetitions and mistakes, now and then, and in the first episode for certain."""

@@ -259,7 +259,7 @@ MUTATIONS: Final = (
         "Stopped",
         [
             Edit(
-                f"{SERVER}/metrics/agents.py",
+                f"{SERVER}/metrics/families.py",
                 "lambda view: view.status.transitions)",
                 "lambda view: view.status.transitions + view.status.overridden_actions)",
             )

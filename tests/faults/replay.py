@@ -12,11 +12,12 @@ from tests.faults.fold import Expected
 
 def replayed(agent: Expected) -> Iterator[str]:
     """What the service decided otherwise than a run that nothing ever interrupted."""
-    learner = SafePsrl(problem_of(agent.spec), seed=agent.spec.seed)
+    learner = learner_of(agent, 1)
     memory, told = learner.initial_state(), defaultdict(list)
     for (episode, step, state), action in agent.actions.items():
         told[episode].append(((step, state), action))
     for number, steps in agent.episodes().items():
+        learner = learner_of(agent, number)
         memory, plan = learner.start_episode(memory)
         if plan.episode != number:
             yield f"episode {number} comes where {plan.episode} should"
@@ -34,6 +35,14 @@ def replayed(agent: Expected) -> Iterator[str]:
             memory = learner.observe(
                 memory, Transition(step, seen.state, seen.action, seen.next_state, seen.reward, tuple(seen.costs))
             )
+
+
+def learner_of(agent: Expected, episode: int) -> SafePsrl:
+    """With the budget that the episode was planned with."""
+    spec = type(agent.spec)()
+    spec.CopyFrom(agent.spec)
+    spec.cmdp.constraints[0].cost_budget = agent.budget(episode, 0)
+    return SafePsrl(problem_of(spec), seed=agent.spec.seed)
 
 
 def problem_of(spec: Any) -> CmdpSpec:

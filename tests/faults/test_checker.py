@@ -66,6 +66,7 @@ def honest() -> tuple[Entries, View]:
         cumulative_reward=sum(rewards),
         last_reward=rewards[-1],
         visited_ratio=float((counts.sum(axis=(0, 3)) > 0).mean()),
+        definition_version=1,
         state_digest="d",
         constraints=[
             admin_pb2.ConstraintStatus(

@@ -45,7 +45,17 @@ METHODS: dict[str, MethodDescriptor] = {
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
-READING = {"GetAgent", "ListAgents", "GetPolicy", "GetPosterior", "WatchAgents", "ExportAgent", "VerifyAgent"}
+READING = {
+    "GetAgent",
+    "ListAgents",
+    "GetPolicy",
+    "GetPosterior",
+    "WatchAgents",
+    "ExportAgent",
+    "VerifyAgent",
+    "ListEvents",
+    "GetHistory",
+}
 
 
 def path_of(call: str) -> str:

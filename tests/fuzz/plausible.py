@@ -165,6 +165,34 @@ def _pause(record: AgentRecord, chosen: random.Random) -> admin_pb2.PauseAgentRe
     return admin_pb2.PauseAgentRequest(agent=record.name, reason=chosen.choice(("", "night")))
 
 
+def _update(record: AgentRecord, chosen: random.Random) -> admin_pb2.UpdateAgentRequest:
+    request = admin_pb2.UpdateAgentRequest(agent=record.name, update=record.definition.message, reason=chosen.choice(("", "x")))
+    request.dry_run = chosen.random() < 0.2
+    constraint = chosen.choice(request.update.cmdp.constraints)
+    horizon = request.update.cmdp.horizon
+    constraint.cost_budget = chosen.uniform(
+        constraint.satisfiable_cost + 0.01, max(horizon, constraint.satisfiable_cost + 0.02)
+    )
+    request.update.drift.on_detect = chosen.choice(("alert", "forget"))
+    request.update.drift.false_alarm_steps = chosen.choice((5.0, 1e6))
+    paths = (
+        f"cmdp.constraints.{constraint.name}.cost_budget",
+        "drift.on_detect",
+        "drift.false_alarm_steps",
+        "options",
+        "drift",
+    )
+    request.update_mask.paths.extend(chosen.sample(paths, chosen.randrange(1, 4)))
+    request.expected_version = chosen.choice((0, 0, record.definition_version))
+    return request
+
+
+def _events(record: AgentRecord, chosen: random.Random) -> admin_pb2.ListEventsRequest:
+    return admin_pb2.ListEventsRequest(
+        agent=record.name, page_size=chosen.choice((0, 1, 1000)), page_token=chosen.choice(("", "1"))
+    )
+
+
 def _policy(record: AgentRecord, chosen: random.Random) -> admin_pb2.GetPolicyRequest:
     return admin_pb2.GetPolicyRequest(agent=record.name, episode=chosen.choice((0, record.state.episode)))
 
@@ -181,6 +209,8 @@ REQUESTS: Final[dict[str, Any]] = {
     "WatchAgents": _watch,
     "PauseAgent": _pause,
     "GetPolicy": _policy,
+    "UpdateAgent": _update,
+    "ListEvents": _events,
 }
 
 

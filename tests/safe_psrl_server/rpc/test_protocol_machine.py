@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from safe_psrl import SafePsrl, SafePsrlOptions, Transition, act
-from safe_psrl_proto.v1 import control_pb2, events_pb2
+from safe_psrl import DriftOptions, SafePsrl, SafePsrlOptions, Transition, act
+from safe_psrl.problem.documents import spec_from_document, spec_to_document
+from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, ServiceError, StepGapError
 from tests.safe_psrl_server.bench import Bench
 from tests.safe_psrl_server.specs import HORIZON, make_problem, transition
@@ -41,15 +42,18 @@ class Move(NamedTuple):
 class ProtocolMachine(RuleBasedStateMachine):
     """The real host on a real directory, and beside it dictionaries and a pure learner."""
 
-    @initialize(learned=st.booleans(), every_events=st.sampled_from([1, 7, 1000]))
-    def begin(self, learned: bool, every_events: int) -> None:
+    @initialize(learned=st.booleans(), forgets=st.booleans(), every_events=st.sampled_from([1, 7, 1000]))
+    def begin(self, learned: bool, forgets: bool, every_events: int) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="machine-"))
         self.place = 0
         self.every_events = every_events
         self.runner = asyncio.Runner()
         self.run(self.open)
-        self.run(lambda: self.bench.create(learned=learned))
-        self.learner = SafePsrl(make_problem(learned=learned), SafePsrlOptions("certified"))
+        settings = {"detect": True, "memory_visits": 2.0, "false_alarm_steps": 4.0, "on_detect": "forget"} if forgets else {}
+        self.drift = DriftOptions(**{"detect": True, **settings})
+        self.run(lambda: self.bench.create(learned=learned, drift=model_pb2.DriftOptions(**settings)))
+        self.learner = SafePsrl(make_problem(learned=learned), SafePsrlOptions("certified"), drift=self.drift)
+        self.updates = self.detections = 0
         self.state = self.learner.initial_state()
         self.plan: Any = None
         self.counts: Counter[tuple[int, int, int]] = Counter()
@@ -82,6 +86,7 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     def has_started(self, number: int) -> None:
         self.state, self.plan = self.learner.start_episode(self.state)
+        self.detections += self.plan.drift.detected
         self.episode += 1
         self.moves, self.is_open = [], True
         assert number == self.episode
@@ -248,6 +253,18 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.request_id = name
         assert acted.action == act(self.plan, 0, 0)
 
+    @rule(budget=st.sampled_from([0.5, 1.0, 1.5]))
+    def update(self, budget: float) -> None:
+        """From the next episode on; the same budget again changes nothing."""
+        request = admin_pb2.UpdateAgentRequest(agent="a", update=model_pb2.AgentSpec(cmdp=model_pb2.CmdpSpec()))
+        request.update.cmdp.constraints.add(name="energy", cost_budget=budget)
+        request.update_mask.paths.append("cmdp.constraints.energy.cost_budget")
+        self.run(lambda: self.bench.commands.update(request))
+        document = spec_to_document(self.learner.spec)
+        self.updates += document["constraints"][0]["cost_budget"] != budget
+        document["constraints"][0]["cost_budget"] = budget
+        self.learner = SafePsrl(spec_from_document(document), SafePsrlOptions("certified"), drift=self.drift)
+
     @rule()
     def pause_or_resume(self) -> None:
         self.paused = not self.paused
@@ -274,18 +291,22 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     @invariant()
     def knows_what_the_model_knows(self) -> None:
-        """Every acknowledged transition once, no other; the dual variables of a learner that saw the same."""
+        """Every acknowledged transition once, no other; the tables of a learner that saw the same."""
         if not hasattr(self, "bench"):
             return
         record = self.run(lambda: self.bench.agents.record("a"))
-        counts = record.state.transition_counts
-        expected = np.zeros_like(counts)
-        for place, times in self.counts.items():
-            expected[0][place] = times
-        assert np.array_equal(counts, expected)
         settled = self.learner.settle(self.state)
+        if self.drift.on_detect == "alert":
+            expected = np.zeros_like(settled.transition_counts)
+            for place, times in self.counts.items():
+                expected[0][place] = times
+            assert np.array_equal(settled.transition_counts, expected)
         assert np.array_equal(record.state.dual_variables, settled.dual_variables)
-        assert np.array_equal(record.state.signal_sums, settled.signal_sums)
+        for ours, theirs in zip(record.state.tables, settled.tables, strict=True):
+            assert ours.tobytes() == theirs.tobytes()
+        assert record.definition_version == 1 + self.updates
+        detections = sum(entry.kind == events_pb2.LOG_KIND_DRIFT_DETECTED for entry in record.log)
+        assert detections == self.detections
         assert record.state.episode == self.episode
         assert [episode.number for episode in record.open_episodes] == [self.episode] * self.is_open
         assert (record.paused, record.totals.completed_episodes) == (self.paused, self.completed)
