@@ -122,8 +122,8 @@ def constraint() -> Row:
         [
             over_time(
                 "Cost of an episode",
-                "Reported, last, mean of all and of the latest 100; what the plan expects, and at most expects (certified); the budget; and what plans "
-                "aim at, the budget less pessimism.",
+                "Reported, last, mean of all and of the latest 100; what the plan expects, and at most expects (certified); "
+                "the budget; and what plans aim at, the budget less pessimism.",
                 [
                     *lines(
                         episode_cost="last {{constraint}}",

@@ -99,13 +99,14 @@ class SnapshotPolicy(_Section):
 
 
 class DeclaredAgent(_Section):
-    """An agent that is created at start-up unless it exists."""
+    """An agent that is created at start-up, or brought to this definition if it exists."""
 
     name: str
     preset: str | None = Field(None, description="streaming-buffer, inventory or factored-toy.")
     spec: Path | None = Field(None, description="A .toml or .json file with a specification.")
     seed: int = Field(0, ge=0, le=2**63 - 1)
-    options: dict[str, Any] = Field(default_factory=dict, description="Options of Safe PSRL: pessimism_coefficient, …")
+    options: dict[str, Any] = Field(default_factory=dict, description="Options of Safe PSRL: method, confidence, …")
+    drift: dict[str, Any] = Field(default_factory=dict, description="How it watches for changes: on_detect, …")
 
     @model_validator(mode="after")
     def _one_definition(self) -> "DeclaredAgent":

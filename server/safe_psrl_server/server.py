@@ -14,7 +14,13 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from safe_psrl import warm_up
 from safe_psrl.errors import SafePsrlError
-from safe_psrl.problem.documents import options_from_document, options_to_document, parse_document, spec_from_document
+from safe_psrl.problem.documents import (
+    drift_from_document,
+    options_from_document,
+    options_to_document,
+    parse_document,
+    spec_from_document,
+)
 from safe_psrl.problem.options import METHODS
 from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
@@ -253,7 +259,10 @@ class Server:
 def _declared_spec(declared: DeclaredAgent) -> model_pb2.AgentSpec:
     spec = preset(declared.preset) if declared.preset is not None else _spec_in(declared.spec)
     options = options_to_document(options_from_document({"method": DEFAULT_METHOD, **declared.options}))
-    return model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), options=model_pb2.SafePsrlOptions(**options), seed=declared.seed)
+    message = model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), options=model_pb2.SafePsrlOptions(**options), seed=declared.seed)
+    drift_from_document(declared.drift)  # names a field that is wrong; the defaults are filled in later
+    message.drift.CopyFrom(model_pb2.DriftOptions(**declared.drift))
+    return message
 
 
 def _spec_in(path: Path | None) -> Any:

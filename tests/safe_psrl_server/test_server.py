@@ -11,6 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from safe_psrl_client import Client
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.config import ConfigError, load_config
 from safe_psrl_server.embedded import EmbeddedServer
@@ -182,3 +183,19 @@ async def test_health_follows_the_servers_life(tmp_path: Path, monkeypatch: pyte
         await asyncio.wait_for(draining, 30)
     serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
     assert seen == [not_serving, serving, not_serving]
+
+
+def test_a_declared_definition_is_brought_into_effect_at_start(tmp_path: Path) -> None:
+    """What can change does, with an entry in the agent's log; a misspelt field stops the server."""
+    store, declared = f"sqlite:{tmp_path}", {"name": "a", "preset": "inventory"}
+    with EmbeddedServer(store=store, agents=[declared]):
+        pass
+    forgetting, misspelt = {**declared, "drift": {"on_detect": "forget"}}, {**declared, "drift": {"on_detct": "forget"}}
+    with EmbeddedServer(store=store, agents=[forgetting]) as server, Client(server.target) as client:
+        (updated, created) = client.list_events("a")
+        assert updated.details == ["drift.on_detect is forget, was alert"]
+        assert updated.reason == "declared in the configuration"
+        assert not created.details
+        assert client.get_agent("a").status.on_detect == "forget"
+    with pytest.raises(ConfigError, match="did you mean on_detect"), EmbeddedServer(agents=[misspelt]):
+        pass

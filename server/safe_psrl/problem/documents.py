@@ -13,7 +13,7 @@ import tomli_w
 from numpy.typing import NDArray
 
 from safe_psrl.errors import SpecError
-from safe_psrl.problem.options import SafePsrlOptions
+from safe_psrl.problem.options import DriftOptions, SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl.problem.support import written
 
@@ -21,6 +21,7 @@ SPEC_FIELDS: Final = tuple(signature(CmdpSpec).parameters)
 CONSTRAINT_FIELDS: Final = tuple(signature(Constraint).parameters)
 ROW: Final = re.compile(r"\[\n((?: *[\w.+-]+,?\n)+) *\]")  # numbers, one a line; strings have no line ends
 OPTION_FIELDS: Final = tuple(signature(SafePsrlOptions).parameters)
+DRIFT_FIELDS: Final = tuple(signature(DriftOptions).parameters)
 
 
 PAPERS: Final = ("pessimism_coefficient", "cap_pessimism", "max_kernel_draws")
@@ -95,6 +96,11 @@ def spec_to_document(spec: CmdpSpec) -> dict[str, Any]:
 def options_from_document(document: dict[str, Any]) -> SafePsrlOptions:
     _refuse_unknown(document, OPTION_FIELDS, "")
     return SafePsrlOptions(**document)
+
+
+def drift_from_document(document: dict[str, Any]) -> DriftOptions:
+    _refuse_unknown(document, DRIFT_FIELDS, "")
+    return DriftOptions(**document)
 
 
 def options_to_document(options: SafePsrlOptions) -> dict[str, Any]:
