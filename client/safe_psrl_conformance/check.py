@@ -40,6 +40,7 @@ CHAPTERS: Final = (
     "errors",
     "deadlines",
     "pausing",
+    "updating",
     "moving",
     "transport",
 )

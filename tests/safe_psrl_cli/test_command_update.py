@@ -1,0 +1,57 @@
+"""`safe-psrl agent update` and `history`: what people see."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from typer.testing import Result
+
+from safe_psrl_client import Client
+from tests.safe_psrl_cli.test_command_agent import command
+
+Command = Callable[..., Result]
+BUDGET = "constraints.fast-service.cost_budget"
+
+
+@pytest.fixture
+def run(server: str) -> Command:
+    return partial(command, server)
+
+
+def test_a_dry_run_shows_both_plans_and_changes_nothing(run: Command, client: Client, agent_name: str) -> None:
+    client.create_agent(agent_name, "streaming-buffer")
+    shown = run("update", agent_name, "--set", f"{BUDGET}=3", "--dry-run").stdout
+    assert "would be updated" in shown
+    assert f"{BUDGET} is 3.0, was 5.0" in shown
+    for words in ("before", "after", "reward", "cost of fast-service", "certified"):
+        assert words in shown
+    assert client.get_agent(agent_name).status.definition_version == 1
+
+
+def test_an_update_and_the_history(run: Command, client: Client, agent_name: str) -> None:
+    client.create_agent(agent_name, "streaming-buffer")
+    assert "from its next episode on" in run("update", agent_name, "--set", f"{BUDGET}=3", "--reason", "night").stdout
+    assert "nothing to change" in run("update", agent_name, "--set", f"{BUDGET}=3").stdout
+    lines = run("history", agent_name).stdout.splitlines()
+    assert lines[0].endswith("updated, after 0 episodes: night")
+    assert lines[1].strip() == f"{BUDGET} is 3.0, was 5.0"
+    assert "created" in lines[2]
+    document = json.loads(run("history", agent_name, "--json").stdout)
+    assert [entry["kind"] for entry in document] == ["updated", "created"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("seed=3", "seed: is not a field"),
+        ("nonsense", "write KEY=VALUE"),
+        (f"{BUDGET}=99", "must be above 0 and at most the horizon"),
+        ("constraints.fast.cost_budget=3", "no constraint 'fast'"),
+    ],
+)
+def test_a_mistake_is_one_line(run: Command, client: Client, agent_name: str, setting: str, complaint: str) -> None:
+    client.create_agent(agent_name, "streaming-buffer")
+    refused = run("update", agent_name, "--set", setting, code=2)
+    assert complaint in refused.stderr
+    assert "Traceback" not in refused.output
