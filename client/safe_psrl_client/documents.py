@@ -6,6 +6,7 @@
     seed = 1
     options = { cap_pessimism = true }
     drift = { on_detect = "forget" }
+    guard = { max_constraint_regret = 20.0 }
     fallback_policy = [[1, 1, ...], ...]   # action by step and state, while the agent is paused
 
 Only the shape is checked here: numbers are numbers, tables are rectangular, no field is misspelt. The server checks the rest.
@@ -37,6 +38,7 @@ REQUIRED: Final = ("num_states", "num_actions", "horizon", "reward", "constraint
 CONSTRAINT_FIELDS: Final = ("name", "cost", "cost_budget", "satisfiable_cost", "learned")
 OPTION_FIELDS: Final = _fields_of(model_pb2.SafePsrlOptions)
 DRIFT_FIELDS: Final = _fields_of(model_pb2.DriftOptions)
+GUARD_FIELDS: Final = _fields_of(model_pb2.Guard)
 AGENT_FIELDS: Final = tuple(name for name in _fields_of(model_pb2.AgentSpec) if name != "cmdp")
 MASKS: Final = ("available_actions", "support")
 PESSIMISM_COEFFICIENTS: Final = {"theorem": 5.0, "published": 0.05, "literal": 0.25}
@@ -95,6 +97,14 @@ def drift_from_document(document: Mapping[str, Any]) -> model_pb2.DriftOptions:
     return drift
 
 
+def guard_from_document(document: Mapping[str, Any]) -> model_pb2.Guard:
+    """When the agent pauses itself."""
+    check_fields(document, GUARD_FIELDS, "guard.")
+    guard = model_pb2.Guard()
+    fill(guard, document, "guard.")
+    return guard
+
+
 def spec_to_document(spec: model_pb2.AgentSpec) -> dict[str, Any]:
     """The document that `spec_from_document` reads as `spec`."""
     agent = _plain_fields(spec)
@@ -111,6 +121,8 @@ def fill_agent(spec: model_pb2.AgentSpec, fields: dict[str, Any]) -> None:
         spec.options.CopyFrom(options_from_document(_table_of_fields("agent.options", fields.pop("options"))))
     if "drift" in fields:
         spec.drift.CopyFrom(drift_from_document(_table_of_fields("agent.drift", fields.pop("drift"))))
+    if "guard" in fields:
+        spec.guard.CopyFrom(guard_from_document(_table_of_fields("agent.guard", fields.pop("guard"))))
     if "fallback_policy" in fields:
         table = table_of("agent.fallback_policy", fields.pop("fallback_policy"))
         if len(table.shape) != 2 or not all(value.is_integer() for value in table.values):

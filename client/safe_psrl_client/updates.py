@@ -2,22 +2,34 @@
 
     constraints.NAME.cost_budget   and satisfiable_cost, cost
     reward, available_actions
-    options.FIELD, drift.FIELD     such as options.confidence, drift.on_detect
+    options.FIELD, drift.FIELD, guard.FIELD   such as options.confidence, drift.on_detect
     fallback_policy, max_open_episodes, episode_timeout_seconds
 
 None stands for the default.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from safe_psrl_client.documents import check_fields, drift_from_document, fill, fill_agent, options_from_document
+from safe_psrl_client.documents import (
+    check_fields,
+    drift_from_document,
+    fill,
+    fill_agent,
+    guard_from_document,
+    options_from_document,
+)
 from safe_psrl_client.errors import InvalidDocumentError
 from safe_psrl_proto.v1 import model_pb2
 
 TABLES: Final = ("reward", "available_actions")
 OF_CONSTRAINTS: Final = ("cost_budget", "satisfiable_cost", "cost")
-OF_AGENTS: Final = ("options", "drift", "fallback_policy", "max_open_episodes", "episode_timeout_seconds")
+PARTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "options": options_from_document,
+    "drift": drift_from_document,
+    "guard": guard_from_document,
+}
+OF_AGENTS: Final = (*PARTS, "fallback_policy", "max_open_episodes", "episode_timeout_seconds")
 FIELDS: Final = (*TABLES, *OF_AGENTS, *(f"constraints.NAME.{field}" for field in OF_CONSTRAINTS))
 
 
@@ -51,12 +63,10 @@ def update_from_document(changes: Mapping[str, Any]) -> Update:
 def _fill_agent_field(spec: model_pb2.AgentSpec, head: str, field: str, value: Any) -> None:
     if not field:
         fill_agent(spec, _given(head, value))
-    elif head == "options":
-        spec.options.MergeFrom(options_from_document(_given(field, value)))
-        check_fields({field: value}, tuple(spec.options.DESCRIPTOR.fields_by_name), "options.")
-    elif head == "drift":
-        spec.drift.MergeFrom(drift_from_document(_given(field, value)))
-        check_fields({field: value}, tuple(spec.drift.DESCRIPTOR.fields_by_name), "drift.")
+    elif head in PARTS:
+        part = getattr(spec, head)
+        check_fields({field: value}, tuple(part.DESCRIPTOR.fields_by_name), f"{head}.")
+        part.MergeFrom(PARTS[head](_given(field, value)))
     else:
         raise InvalidDocumentError(f"{head}.{field}: is not a field; {head} is set as a whole")
 

@@ -38,6 +38,7 @@ MUTATIONS = [
     ("SafePsrlDriftDetected", "[1h]", "[15m]"),
     ("SafePsrlDriftDetected", "[1h]", "[2h]"),
     ("SafePsrlDriftDetected", "> 0", ">= 0"),
+    ("SafePsrlPausedByGuard", "== 1", ">= 0"),
     ("SafePsrlPlanInfeasible", "[15m]", "[5m]"),
     ("SafePsrlPlanInfeasible", "for: 30m", "for: 25m"),
     ("SafePsrlPlansSlow", "> 5", "> 4.9"),

@@ -234,7 +234,7 @@ MUTATIONS: Final = (
             Edit(
                 DECISIONS,
                 "        return Decision([], Reported(episode, step, seen.next_state, True,",
-                "        again = observing(episode, [seen], False, now_micros)\n"
+                "        again = observing(record, episode, [seen], False, now_micros)\n"
                 "        return Decision(again, Reported(episode, step, seen.next_state, True,",
             )
         ],

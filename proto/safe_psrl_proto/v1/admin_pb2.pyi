@@ -202,6 +202,7 @@ class AgentStatus(_message.Message):
     FALSE_ALARM_STEPS_FIELD_NUMBER: _builtins.int
     ON_DETECT_FIELD_NUMBER: _builtins.int
     HAS_FALLBACK_FIELD_NUMBER: _builtins.int
+    PAUSED_BY_GUARD_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     condition: Global___AgentCondition.ValueType
     condition_reason: _builtins.str
@@ -244,6 +245,8 @@ class AgentStatus(_message.Message):
     on_detect: _builtins.str
     has_fallback: _builtins.bool
     """It has a fallback policy."""
+    paused_by_guard: _builtins.bool
+    """It was paused by its guard, or by drift."""
     @_builtins.property
     def open_episodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Their numbers."""
@@ -281,10 +284,11 @@ class AgentStatus(_message.Message):
         false_alarm_steps: _builtins.float = ...,
         on_detect: _builtins.str = ...,
         has_fallback: _builtins.bool = ...,
+        paused_by_guard: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic", "drift_statistic", b"drift_statistic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic", "agent", b"agent", "certificate", b"certificate", "completed_episodes", b"completed_episodes", "condition", b"condition", "condition_reason", b"condition_reason", "constraints", b"constraints", "created_micros", b"created_micros", "cumulative_reward", b"cumulative_reward", "definition_version", b"definition_version", "drift_detections", b"drift_detections", "drift_micros", b"drift_micros", "drift_statistic", b"drift_statistic", "episode", b"episode", "false_alarm_steps", b"false_alarm_steps", "has_fallback", b"has_fallback", "last_reward", b"last_reward", "method", b"method", "on_detect", b"on_detect", "open_episodes", b"open_episodes", "overridden_actions", b"overridden_actions", "plan_seconds", b"plan_seconds", "predicted_reward", b"predicted_reward", "recent_episodes", b"recent_episodes", "recent_reward", b"recent_reward", "state_digest", b"state_digest", "transitions", b"transitions", "version", b"version", "visited_ratio", b"visited_ratio"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic", "agent", b"agent", "certificate", b"certificate", "completed_episodes", b"completed_episodes", "condition", b"condition", "condition_reason", b"condition_reason", "constraints", b"constraints", "created_micros", b"created_micros", "cumulative_reward", b"cumulative_reward", "definition_version", b"definition_version", "drift_detections", b"drift_detections", "drift_micros", b"drift_micros", "drift_statistic", b"drift_statistic", "episode", b"episode", "false_alarm_steps", b"false_alarm_steps", "has_fallback", b"has_fallback", "last_reward", b"last_reward", "method", b"method", "on_detect", b"on_detect", "open_episodes", b"open_episodes", "overridden_actions", b"overridden_actions", "paused_by_guard", b"paused_by_guard", "plan_seconds", b"plan_seconds", "predicted_reward", b"predicted_reward", "recent_episodes", b"recent_episodes", "recent_reward", b"recent_reward", "state_digest", b"state_digest", "transitions", b"transitions", "version", b"version", "visited_ratio", b"visited_ratio"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__drift_statistic: _TypeAlias = _typing.Literal["drift_statistic"]  # noqa: Y015
     _WhichOneofArgType__drift_statistic: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic"]  # noqa: Y015
@@ -598,7 +602,7 @@ class UpdateAgentRequest(_message.Message):
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """The fields of `update` to take: cmdp.reward, cmdp.available_actions, cmdp.constraints.NAME.cost_budget (satisfiable_cost,
-        cost), options and options.FIELD, drift and drift.FIELD, fallback_policy, max_open_episodes, episode_timeout_seconds. A
+        cost), options and options.FIELD, drift and drift.FIELD, guard and guard.FIELD, fallback_policy, max_open_episodes, episode_timeout_seconds. A
         named field that `update` leaves out gets its default. Nothing else can change.
         """
 

@@ -164,7 +164,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListEvents(self, request, context):
-        """The log of an agent, latest entry first, in pages: created, updated, paused, resumed, imported, drift.
+        """The log of an agent, latest entry first, in pages: created, updated, paused, resumed, imported, drift, guard.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,7 +46,7 @@ class AdminServiceStub:
     UpdateAgent: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpdateAgentRequest, _admin_pb2.UpdateAgentResponse]
     """Changes the definition from the next episode on. Repeating it changes nothing."""
     ListEvents: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListEventsRequest, _admin_pb2.ListEventsResponse]
-    """The log of an agent, latest entry first, in pages: created, updated, paused, resumed, imported, drift."""
+    """The log of an agent, latest entry first, in pages: created, updated, paused, resumed, imported, drift, guard."""
     GetHistory: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.GetHistoryResponse]
     """Costs, budgets and rewards by episode, over the agent's whole life."""
     GetPolicy: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.GetPolicyResponse]
@@ -80,7 +80,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     UpdateAgent: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpdateAgentRequest, _admin_pb2.UpdateAgentResponse]  # type: ignore[assignment]
     """Changes the definition from the next episode on. Repeating it changes nothing."""
     ListEvents: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListEventsRequest, _admin_pb2.ListEventsResponse]  # type: ignore[assignment]
-    """The log of an agent, latest entry first, in pages: created, updated, paused, resumed, imported, drift."""
+    """The log of an agent, latest entry first, in pages: created, updated, paused, resumed, imported, drift, guard."""
     GetHistory: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.GetHistoryResponse]  # type: ignore[assignment]
     """Costs, budgets and rewards by episode, over the agent's whole life."""
     GetPolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.GetPolicyResponse]  # type: ignore[assignment]
@@ -159,7 +159,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListEventsResponse, _abc.Awaitable[_admin_pb2.ListEventsResponse]]:
-        """The log of an agent, latest entry first, in pages: created, updated, paused, resumed, imported, drift."""
+        """The log of an agent, latest entry first, in pages: created, updated, paused, resumed, imported, drift, guard."""
 
     @_abc_1.abstractmethod
     def GetHistory(

@@ -63,6 +63,7 @@ class _LogKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LogKind.Value
     LOG_KIND_RESUMED: _LogKind.ValueType  # 4
     LOG_KIND_IMPORTED: _LogKind.ValueType  # 5
     LOG_KIND_DRIFT_DETECTED: _LogKind.ValueType  # 6
+    LOG_KIND_GUARDED: _LogKind.ValueType  # 7
 
 class LogKind(_LogKind, metaclass=_LogKindEnumTypeWrapper):
     """What kind of entry an agent's log has."""
@@ -74,6 +75,7 @@ LOG_KIND_PAUSED: LogKind.ValueType  # 3
 LOG_KIND_RESUMED: LogKind.ValueType  # 4
 LOG_KIND_IMPORTED: LogKind.ValueType  # 5
 LOG_KIND_DRIFT_DETECTED: LogKind.ValueType  # 6
+LOG_KIND_GUARDED: LogKind.ValueType  # 7
 Global___LogKind: _TypeAlias = LogKind  # noqa: Y015
 
 @_typing.final
@@ -215,10 +217,13 @@ class DriftDetected(_message.Message):
     STATISTIC_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     ON_DETECT_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
     statistic: _builtins.float
     """The sum over all rows."""
     on_detect: _builtins.str
     """DriftOptions.on_detect at that moment, which is what was done."""
+    paused: _builtins.bool
+    """The agent was paused, by on_detect or by its guard."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowStatistic]:
         """The rows that contributed most, the greatest first."""
@@ -229,10 +234,11 @@ class DriftDetected(_message.Message):
         statistic: _builtins.float = ...,
         rows: _abc.Iterable[Global___RowStatistic] | None = ...,
         on_detect: _builtins.str = ...,
+        paused: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["on_detect", b"on_detect", "rows", b"rows", "statistic", b"statistic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["on_detect", b"on_detect", "paused", b"paused", "rows", b"rows", "statistic", b"statistic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -496,19 +502,23 @@ class AgentPaused(_message.Message):
 
     REASON_FIELD_NUMBER: _builtins.int
     BY_FIELD_NUMBER: _builtins.int
+    GUARD_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """Why, for the operator who comes after."""
     by: _builtins.str
-    """The caller's identity; empty without identities."""
+    """The caller's identity; empty without identities, and if a guard paused it."""
+    guard: _builtins.bool
+    """A limit of its guard was exceeded."""
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
         by: _builtins.str = ...,
+        guard: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "guard", b"guard", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -668,6 +678,8 @@ class Totals(_message.Message):
     STRONG_VIOLATION_FIELD_NUMBER: _builtins.int
     COSTS_FIELD_NUMBER: _builtins.int
     DRIFT_DETECTIONS_FIELD_NUMBER: _builtins.int
+    GUARDED_REGRET_FIELD_NUMBER: _builtins.int
+    GUARDED_VIOLATION_FIELD_NUMBER: _builtins.int
     completed_episodes: _builtins.int
     transitions: _builtins.int
     overridden_actions: _builtins.int
@@ -701,6 +713,12 @@ class Totals(_message.Message):
     def costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Per constraint: sum over completed episodes."""
 
+    @_builtins.property
+    def guarded_regret(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per constraint, since the creation or the last resumption: sums that a guard limits."""
+
+    @_builtins.property
+    def guarded_violation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     def __init__(
         self,
         *,
@@ -716,10 +734,12 @@ class Totals(_message.Message):
         strong_violation: _abc.Iterable[_builtins.float] | None = ...,
         costs: _abc.Iterable[_builtins.float] | None = ...,
         drift_detections: _builtins.int = ...,
+        guarded_regret: _abc.Iterable[_builtins.float] | None = ...,
+        guarded_violation: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed_episodes", b"completed_episodes", "constraint_regret", b"constraint_regret", "constraint_regret_max", b"constraint_regret_max", "costs", b"costs", "drift_detections", b"drift_detections", "last_costs", b"last_costs", "last_reward", b"last_reward", "overridden_actions", b"overridden_actions", "reward", b"reward", "strong_violation", b"strong_violation", "transitions", b"transitions", "violations", b"violations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed_episodes", b"completed_episodes", "constraint_regret", b"constraint_regret", "constraint_regret_max", b"constraint_regret_max", "costs", b"costs", "drift_detections", b"drift_detections", "guarded_regret", b"guarded_regret", "guarded_violation", b"guarded_violation", "last_costs", b"last_costs", "last_reward", b"last_reward", "overridden_actions", b"overridden_actions", "reward", b"reward", "strong_violation", b"strong_violation", "transitions", b"transitions", "violations", b"violations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -786,6 +806,7 @@ class Snapshot(_message.Message):
     TOTALS_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     PAUSE_REASON_FIELD_NUMBER: _builtins.int
+    PAUSED_BY_GUARD_FIELD_NUMBER: _builtins.int
     CREATED_MICROS_FIELD_NUMBER: _builtins.int
     RECENT_COUNTS_FIELD_NUMBER: _builtins.int
     DRIFT_STATISTICS_FIELD_NUMBER: _builtins.int
@@ -802,6 +823,8 @@ class Snapshot(_message.Message):
     """Episodes started."""
     paused: _builtins.bool
     pause_reason: _builtins.str
+    paused_by_guard: _builtins.bool
+    """It was paused by its guard, or by drift."""
     created_micros: _builtins.int
     definition_version: _builtins.int
     """Of the definition: 1 at creation, one more with each update."""
@@ -868,6 +891,7 @@ class Snapshot(_message.Message):
         totals: Global___Totals | None = ...,
         paused: _builtins.bool = ...,
         pause_reason: _builtins.str = ...,
+        paused_by_guard: _builtins.bool = ...,
         created_micros: _builtins.int = ...,
         recent_counts: Global___PackedArray | None = ...,
         drift_statistics: Global___PackedArray | None = ...,
@@ -879,7 +903,7 @@ class Snapshot(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["drift_statistics", b"drift_statistics", "recent_counts", b"recent_counts", "recent_episodes", b"recent_episodes", "series", b"series", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "visits", b"visits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_micros", b"created_micros", "definition_version", b"definition_version", "drift_statistics", b"drift_statistics", "dual_variables", b"dual_variables", "episode", b"episode", "episodes", b"episodes", "format", b"format", "log", b"log", "pause_reason", b"pause_reason", "paused", b"paused", "recent_counts", b"recent_counts", "recent_episodes", b"recent_episodes", "series", b"series", "series_stride", b"series_stride", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "version", b"version", "visits", b"visits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_micros", b"created_micros", "definition_version", b"definition_version", "drift_statistics", b"drift_statistics", "dual_variables", b"dual_variables", "episode", b"episode", "episodes", b"episodes", "format", b"format", "log", b"log", "pause_reason", b"pause_reason", "paused", b"paused", "paused_by_guard", b"paused_by_guard", "recent_counts", b"recent_counts", "recent_episodes", b"recent_episodes", "series", b"series", "series_stride", b"series_stride", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "version", b"version", "visits", b"visits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -381,6 +381,43 @@ class DriftOptions(_message.Message):
 Global___DriftOptions: _TypeAlias = DriftOptions  # noqa: Y015
 
 @_typing.final
+class Guard(_message.Message):
+    """Limits at which an agent pauses itself. Whatever is absent has no limit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_CONSTRAINT_REGRET_FIELD_NUMBER: _builtins.int
+    MAX_STRONG_VIOLATION_FIELD_NUMBER: _builtins.int
+    ON_DRIFT_FIELD_NUMBER: _builtins.int
+    max_constraint_regret: _builtins.float
+    """Of any constraint: the sum of cost - budget over the episodes completed since the agent was created or last resumed."""
+    max_strong_violation: _builtins.float
+    """Of any constraint: the same sum of what is above 0. Costs vary around their mean, so it grows even where all is well."""
+    on_drift: _builtins.bool
+    """Pause when drift is detected, whatever DriftOptions.on_detect is."""
+    def __init__(
+        self,
+        *,
+        max_constraint_regret: _builtins.float | None = ...,
+        max_strong_violation: _builtins.float | None = ...,
+        on_drift: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_constraint_regret", b"_max_constraint_regret", "_max_strong_violation", b"_max_strong_violation", "max_constraint_regret", b"max_constraint_regret", "max_strong_violation", b"max_strong_violation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_constraint_regret", b"_max_constraint_regret", "_max_strong_violation", b"_max_strong_violation", "max_constraint_regret", b"max_constraint_regret", "max_strong_violation", b"max_strong_violation", "on_drift", b"on_drift"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_constraint_regret: _TypeAlias = _typing.Literal["max_constraint_regret"]  # noqa: Y015
+    _WhichOneofArgType__max_constraint_regret: _TypeAlias = _typing.Literal["_max_constraint_regret", b"_max_constraint_regret"]  # noqa: Y015
+    _WhichOneofReturnType__max_strong_violation: _TypeAlias = _typing.Literal["max_strong_violation"]  # noqa: Y015
+    _WhichOneofArgType__max_strong_violation: _TypeAlias = _typing.Literal["_max_strong_violation", b"_max_strong_violation"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_constraint_regret) -> _WhichOneofReturnType__max_constraint_regret | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_strong_violation) -> _WhichOneofReturnType__max_strong_violation | None: ...
+
+Global___Guard: _TypeAlias = Guard  # noqa: Y015
+
+@_typing.final
 class Policy(_message.Message):
     """A policy: what to play at each step in each state."""
 
@@ -483,6 +520,7 @@ class AgentSpec(_message.Message):
     ALWAYS_SATISFIABLE_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     DRIFT_FIELD_NUMBER: _builtins.int
+    GUARD_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
     """From 0 to 2^63 - 1. The same seed and the same observations give the same actions."""
     max_open_episodes: _builtins.int
@@ -513,6 +551,10 @@ class AgentSpec(_message.Message):
     def drift(self) -> Global___DriftOptions:
         """How it watches for changes of the kernel."""
 
+    @_builtins.property
+    def guard(self) -> Global___Guard:
+        """When it pauses itself."""
+
     def __init__(
         self,
         *,
@@ -525,10 +567,11 @@ class AgentSpec(_message.Message):
         always_satisfiable: _builtins.bool | None = ...,
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         drift: Global___DriftOptions | None = ...,
+        guard: Global___Guard | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "drift", b"drift", "fallback_policy", b"fallback_policy", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "drift", b"drift", "fallback_policy", b"fallback_policy", "guard", b"guard", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "drift", b"drift", "environment", b"environment", "episode_timeout_seconds", b"episode_timeout_seconds", "fallback_policy", b"fallback_policy", "max_open_episodes", b"max_open_episodes", "options", b"options", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "drift", b"drift", "environment", b"environment", "episode_timeout_seconds", b"episode_timeout_seconds", "fallback_policy", b"fallback_policy", "guard", b"guard", "max_open_episodes", b"max_open_episodes", "options", b"options", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__always_satisfiable: _TypeAlias = _typing.Literal["always_satisfiable"]  # noqa: Y015
     _WhichOneofArgType__always_satisfiable: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable"]  # noqa: Y015

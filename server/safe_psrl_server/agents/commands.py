@@ -2,9 +2,9 @@
 
 import re
 from asyncio import Future
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from safe_psrl.errors import SpecError
 from safe_psrl.problem.presets import preset
@@ -128,9 +128,11 @@ class AgentCommands:
             episode = find_episode(record, request.episode)
             fresh, duplicates, done = decisions.report_all(record, episode, request.transitions)
             now = self.agents.now_micros()
-            events = decisions.observing(episode, fresh, done, now) if fresh else []
+            events = decisions.observing(record, episode, fresh, done, now) if fresh else []
             if following is None:
                 return Decision(events, ReportedEpisode(duplicates, done, None))
+            if events and events[-1].WhichOneof("kind") == "agent_paused":
+                return refused(events, events[-1].agent_paused.reason)
             if not done:
                 raise InvalidArgumentError("next", "needs transitions up to the end of the episode, or EndEpisode before it")
             repeated = decisions.repeated_start(record, following)
@@ -139,9 +141,8 @@ class AgentCommands:
             closing = decisions.make_room(record, following.abandon_open, now, ended=episode.number)
 
             def finish(planned: TimedPlan) -> Decision[ReportedEpisode]:
-                before = [*events, *closing]
                 return self._begun(
-                    record, planned, following, before, lambda started: ReportedEpisode(duplicates, done, started)
+                    record, planned, following, closing, lambda started: ReportedEpisode(duplicates, done, started), events
                 )
 
             return PlanNeeded(record.definition.learner, record.state_after(fresh), finish)
@@ -284,21 +285,27 @@ class AgentCommands:
         record: AgentRecord,
         planned: TimedPlan,
         request: control_pb2.StartEpisodeRequest,
-        before: list[events_pb2.Event],
+        closing: list[events_pb2.Event],
         reply: Callable[[events_pb2.EpisodeStarted], Reply],
+        reported: Sequence[events_pb2.Event] = (),
     ) -> Decision[Reply]:
-        """The start of an episode after the events `before`. If drift pauses the agent, nothing else happens."""
+        """The start of an episode after the `reported` one, and after `closing` others. Drift may pause the agent instead."""
         now = self.agents.now_micros()
         detected = decisions.detecting(record, planned.plan, now)
-        if detected and detected[0].drift_detected.on_detect == "pause":
-            return Decision(detected, None, paused(PAUSED_BY_DRIFT))  # type: ignore[arg-type]  # a refusal has no reply
+        if detected and detected[0].drift_detected.paused:
+            return refused([*reported, *detected], PAUSED_BY_DRIFT)
         plan, seconds = planned
         self.agents.meter.planned(record.name, plan.episode, seconds, satisfiable=plan.kernel_satisfiable)
         event = decisions.starting(record, planned, request, PLANNED_BY, now)
-        return Decision([*before, *detected, event], reply(event.episode_started))
+        return Decision([*reported, *closing, *detected, event], reply(event.episode_started))
 
     def _event(self, **kind: object) -> events_pb2.Event:
         return events_pb2.Event(time_micros=self.agents.now_micros(), **kind)  # type: ignore[arg-type]  # one of its kinds
+
+
+def refused(events: list[events_pb2.Event], reason: str) -> Decision[Any]:
+    """The agent pauses itself by `events`, so that no episode starts."""
+    return Decision(events, None, paused(reason))
 
 
 def spec_from_request(request: admin_pb2.CreateAgentRequest) -> model_pb2.AgentSpec:

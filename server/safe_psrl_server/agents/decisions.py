@@ -11,6 +11,7 @@ from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents.episode import COMPLETED, Episode
 from safe_psrl_server.agents.events import Observation, write_steps
+from safe_psrl_server.agents.guard import guarding
 from safe_psrl_server.agents.messages import write_policy
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.validation import (
@@ -181,8 +182,9 @@ def detecting(record: AgentRecord, plan: Plan, now_micros: int) -> list[events_p
     if plan.drift is None or not plan.drift.detected:
         return []
     rows = [events_pb2.RowStatistic(**row._asdict()) for row in plan.drift.rows]
-    on_detect = record.definition.learner.drift.on_detect
-    detected = events_pb2.DriftDetected(statistic=plan.drift.statistic, rows=rows, on_detect=on_detect)
+    on_detect, guard = record.definition.learner.drift.on_detect, record.definition.message.guard
+    paused = on_detect == "pause" or guard.on_drift
+    detected = events_pb2.DriftDetected(statistic=plan.drift.statistic, rows=rows, on_detect=on_detect, paused=paused)
     return [events_pb2.Event(time_micros=now_micros, drift_detected=detected)]
 
 
@@ -283,7 +285,7 @@ def report(
     seen = checked_transition(episode.definition, step, transition, "transition")
     check_continuity(record, seen, episode.transitions[-1] if step else None, "transition")
     done = transition.terminal or step == record.definition.spec.horizon - 1
-    events = observing(episode, [seen], done, now_micros)
+    events = observing(record, episode, [seen], done, now_micros)
     return Decision(events, Reported(episode, step, seen.next_state, False, done, done, record))
 
 
@@ -292,11 +294,16 @@ def ends_at(episode: Episode, step: int) -> bool:
     return step == episode.policy.shape[0] - 1 or (not episode.is_open and step == episode.next_step - 1)
 
 
-def observing(episode: Episode, steps: Sequence[Transition], done: bool, now_micros: int) -> list[events_pb2.Event]:
-    """The events of new `steps` of `episode`, which ends with them if `done`."""
+def observing(
+    record: AgentRecord, episode: Episode, steps: Sequence[Transition], done: bool, now_micros: int
+) -> list[events_pb2.Event]:
+    """The events of new `steps` of `episode`, which ends with them if `done`; then its guard may pause the agent."""
     event = events_pb2.Event(time_micros=now_micros)
     write_steps(event.transitions_observed, Observation(episode.number, steps, episode.overridden(steps)))
-    return [event, ending(episode, COMPLETED, now_micros, steps)] if done else [event]
+    if not done:
+        return [event]
+    ended = ending(episode, COMPLETED, now_micros, steps)
+    return [event, ended, *guarding(record, episode, ended.episode_ended.costs, now_micros)]
 
 
 def report_all(record: AgentRecord, episode: Episode, transitions: Sequence[control_pb2.Transition]) -> ReportedSteps:

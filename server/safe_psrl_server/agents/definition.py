@@ -14,7 +14,7 @@ from safe_psrl.errors import SpecError
 from safe_psrl.learner import SafePsrl
 from safe_psrl.posterior.streams import MAX_SEED
 from safe_psrl.problem.documents import options_to_document
-from safe_psrl.problem.options import CERTIFIED
+from safe_psrl.problem.options import CERTIFIED, LARGEST
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents.events import are_large
@@ -92,6 +92,7 @@ def definition_of(message: model_pb2.AgentSpec, limits: Limits | None = None) ->
     if not 0 < message.episode_timeout_seconds <= 1e9:
         raise InvalidArgumentError("spec.episode_timeout_seconds", "must be above 0 and at most 1e9")
     check_environment(message.environment)
+    _check_guard(message.guard)
     message.always_satisfiable = shared.always_satisfiable  # stored, so that it is checked once
     return Definition(
         message=message,
@@ -144,6 +145,13 @@ def completed(message: model_pb2.AgentSpec, default_timeout_seconds: float) -> m
     full.max_open_episodes = full.max_open_episodes or 1
     full.episode_timeout_seconds = full.episode_timeout_seconds or default_timeout_seconds
     return full
+
+
+def _check_guard(guard: model_pb2.Guard) -> None:
+    limits = {field.name: value for field, value in guard.ListFields() if field.name != "on_drift"}
+    for name, value in limits.items():
+        if not 0 < value <= LARGEST:
+            raise InvalidArgumentError(f"spec.guard.{name}", f"must be above 0 and at most {LARGEST:g} (is {value})")
 
 
 def _fallback(message: model_pb2.AgentSpec, spec: CmdpSpec) -> Policy | None:

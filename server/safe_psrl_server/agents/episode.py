@@ -11,7 +11,9 @@ from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agents.definition import Definition
 from safe_psrl_server.agents.messages import policy_from_message
 
-PER_CONSTRAINT: Final = ("constraint_regret", "constraint_regret_max", "violations", "last_costs", "strong_violation", "costs")
+GUARDED: Final = ("guarded_regret", "guarded_violation")
+REGRETS: Final = ("constraint_regret", "constraint_regret_max", "strong_violation")
+PER_CONSTRAINT: Final = (*REGRETS, "violations", "last_costs", "costs", *GUARDED)
 
 
 @dataclass(slots=True)
@@ -24,6 +26,8 @@ class Totals:
     last_costs: list[float]
     strong_violation: list[float]
     costs: list[float]
+    guarded_regret: list[float]
+    guarded_violation: list[float]
     completed_episodes: int = 0
     transitions: int = 0
     overridden_actions: int = 0
@@ -33,14 +37,16 @@ class Totals:
 
     @classmethod
     def blank(cls, num_constraints: int) -> Self:
-        zeros = [0.0] * num_constraints
-        return cls(zeros, zeros.copy(), [0] * num_constraints, zeros.copy(), zeros.copy(), zeros.copy())
+        lists: Any = {name: [0.0] * num_constraints for name in PER_CONSTRAINT}
+        return cls(**{**lists, "violations": [0] * num_constraints})
 
     @classmethod
     def read(cls, message: events_pb2.Totals, budgets: Sequence[float]) -> Self:
         values: Any = {field.name: getattr(message, field.name) for field in fields(cls)}
         for name in PER_CONSTRAINT:
             values[name] = values[name][:]  # a list of its own
+        for name in GUARDED:
+            values[name] = values[name] or [0.0] * len(budgets)  # stored by a release that had no guards
         if not values["costs"]:  # stored by a release that had constant budgets
             regrets, episodes = values["constraint_regret"], message.completed_episodes
             values["costs"] = [regret + episodes * tau for regret, tau in zip(regrets, budgets, strict=True)]
@@ -61,6 +67,12 @@ class Totals:
             self.violations[i] += cost > budget
             self.strong_violation[i] += max(0.0, cost - budget)
             self.costs[i] += cost
+            self.guarded_regret[i] += cost - budget
+            self.guarded_violation[i] += max(0.0, cost - budget)
+
+    def resume(self) -> None:
+        """Begin the sums that a guard limits anew."""
+        self.guarded_regret[:] = self.guarded_violation[:] = [0.0] * len(self.costs)
 
 
 COMPLETED: Final = events_pb2.EPISODE_END_COMPLETED

@@ -22,6 +22,8 @@ def log_entry(event: events_pb2.Event, episode: int) -> events_pb2.LogEntry | No
     if kind is None:
         return None
     content = getattr(event, name)
+    if name == "agent_paused" and content.guard:
+        kind = events_pb2.LOG_KIND_GUARDED
     details = drift_details(event.drift_detected) if name == "drift_detected" else getattr(content, "changes", ())
     return events_pb2.LogEntry(
         time_micros=event.time_micros,
@@ -35,10 +37,13 @@ def log_entry(event: events_pb2.Event, episode: int) -> events_pb2.LogEntry | No
 
 def drift_details(detected: events_pb2.DriftDetected) -> list[str]:
     """What was detected where, and what was done about it, in words."""
-    done = {
-        "alert": "nothing was forgotten",
-        "forget": "what is older than the short memory was forgotten",
-        "pause": "the agent was paused",
-    }
+    done = (
+        "the agent was paused"
+        if detected.paused
+        else {
+            "alert": "nothing was forgotten",
+            "forget": "what is older than the short memory was forgotten",
+        }.get(detected.on_detect, detected.on_detect)
+    )
     rows = [f"state {row.state}, action {row.action}: {row.statistic:.3g}" for row in detected.rows]
-    return [f"statistic {detected.statistic:.3g}; {done.get(detected.on_detect, detected.on_detect)}", *rows]
+    return [f"statistic {detected.statistic:.3g}; {done}", *rows]

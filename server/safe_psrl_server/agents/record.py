@@ -33,7 +33,7 @@ class AgentRecord:
         self.name = name
         self.version = 0
         self.exists = False
-        self.paused = False
+        self.paused = self.paused_by_guard = False
         self.pause_reason = ""
         self.created_micros = 0
         self.episode = 0  # episodes started
@@ -83,9 +83,10 @@ class AgentRecord:
             case "agent_updated":
                 self._update(definition_of(event.agent_updated.spec))
             case "agent_paused":
-                self.paused, self.pause_reason = True, event.agent_paused.reason
+                self._pause(event.agent_paused.reason, guard=event.agent_paused.guard)
             case "agent_resumed":
-                self.paused, self.pause_reason = False, ""
+                self.paused, self.pause_reason, self.paused_by_guard = False, "", False
+                self.totals.resume()
             case "agent_deleted":
                 self.exists = False
                 self.episodes.clear()
@@ -120,8 +121,11 @@ class AgentRecord:
     def _detect(self, detected: events_pb2.DriftDetected) -> None:
         self.definition.learner.react(self._tables)
         self.totals.drift_detections += 1
-        if detected.on_detect == "pause":
-            self.paused, self.pause_reason = True, PAUSED_BY_DRIFT
+        if detected.paused:
+            self._pause(PAUSED_BY_DRIFT, guard=True)
+
+    def _pause(self, reason: str, *, guard: bool) -> None:
+        self.paused, self.pause_reason, self.paused_by_guard = True, reason, guard
 
     def restore(self, snapshot: events_pb2.Snapshot) -> None:
         """Take over everything in `snapshot` but its version. Raises ValueError if it is malformed."""
@@ -132,6 +136,7 @@ class AgentRecord:
         self.episode = snapshot.episode
         self.totals = Totals.read(snapshot.totals, self.definition.cost_budgets)
         self.paused, self.pause_reason = snapshot.paused, snapshot.pause_reason
+        self.paused_by_guard = snapshot.paused_by_guard
         self.definition_version = snapshot.definition_version or 1
         self.log = list(snapshot.log[-MOST_ENTRIES:])
         num_constraints = self.definition.spec.num_constraints
@@ -178,7 +183,7 @@ class AgentRecord:
 
     def _define(self, definition: Definition, created_micros: int) -> None:
         """Become a new agent that has learned nothing."""
-        self.paused, self.pause_reason = False, ""
+        self.paused, self.pause_reason, self.paused_by_guard = False, "", False
         self.created_micros = created_micros
         self.definition = definition
         blank = definition.learner.initial_state()

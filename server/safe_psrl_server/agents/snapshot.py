@@ -36,6 +36,7 @@ def snapshot_of(record: AgentRecord, *, with_policies: bool = False) -> events_p
         getattr(snapshot, name).CopyFrom(pack(table))
     snapshot.totals.CopyFrom(record.totals.message())
     snapshot.paused, snapshot.pause_reason = record.paused, record.pause_reason
+    snapshot.paused_by_guard = record.paused_by_guard
     snapshot.definition_version = record.definition_version
     snapshot.log.extend(record.log)
     num_constraints = record.definition.spec.num_constraints

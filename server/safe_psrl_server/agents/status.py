@@ -59,6 +59,7 @@ def record_status(record: AgentRecord) -> admin_pb2.AgentStatus:
         drift_detections=totals.drift_detections,
         drift_micros=last_detection_micros(record),
         has_fallback=record.definition.fallback is not None,
+        paused_by_guard=record.paused_by_guard,
     )
     drift = record.definition.learner.drift
     if drift.detect:

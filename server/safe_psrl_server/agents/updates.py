@@ -14,12 +14,12 @@ from safe_psrl_server.errors import InvalidArgumentError
 
 TABLES: Final = ("reward", "available_actions")  # of the problem
 OF_CONSTRAINTS: Final = ("cost_budget", "satisfiable_cost", "cost")
-WHOLE: Final = ("fallback_policy", "max_open_episodes", "episode_timeout_seconds", "options", "drift")
-PARTS: Final = ("options", "drift")
+WHOLE: Final = ("fallback_policy", "max_open_episodes", "episode_timeout_seconds", "options", "drift", "guard")
+PARTS: Final = ("options", "drift", "guard")
 MUTABLE: Final = re.compile(rf"spec\.({'|'.join((*TABLES, *WHOLE))}|constraints\[\d+\]\.({'|'.join(OF_CONSTRAINTS)}))(\.\w+)?")
 CAN_CHANGE: Final = (
-    "budgets, satisfiable costs, known rewards and costs, available actions, options, drift, the fallback policy and the limits"
-    " on open episodes can change"
+    "budgets, satisfiable costs, known rewards and costs, available actions, options, drift, guard, the fallback policy and "
+    "the limits on open episodes can change"
 )
 
 

@@ -100,6 +100,11 @@ AGENT_FAMILIES: Final = (
         lambda view: view.status.condition == admin_pb2.AGENT_CONDITION_PAUSED,
     ),
     AgentFamily(
+        "paused_by_guard",
+        "1 while the agent is paused because a limit of its guard was exceeded, or because drift was detected.",
+        lambda view: view.status.paused_by_guard,
+    ),
+    AgentFamily(
         "fallback_active",
         "1 while the agent is paused and its fallback policy acts: nothing is optimised until it is resumed.",
         lambda view: view.fallback_active,

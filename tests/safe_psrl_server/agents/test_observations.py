@@ -42,7 +42,7 @@ def test_actions_that_were_not_proposed_are_counted() -> None:
     proposed = record.episodes[1].policy.tolist()
     path = [transition(0, proposed[0][0], 2), transition(2, (proposed[1][2] + 1) % 2, 1)]
     fresh = decisions.report_all(record, record.episodes[1], path).fresh
-    (event,) = decisions.observing(record.episodes[1], fresh, False, 2)
+    (event,) = decisions.observing(record, record.episodes[1], fresh, False, 2)
     record.apply(event)
     reader.apply(events_pb2.Event.FromString(event.SerializeToString()))
     assert [one.totals.overridden_actions for one in (record, reader)] == [1, 1]
