@@ -23,7 +23,9 @@ def calibrate(
     confidences: Annotated[
         str, typer.Option(metavar="NUMBERS", help="Separated by commas, each above 0.5 and below 1.")
     ] = "0.9,0.95,0.98,0.99",
-    kernels: Annotated[int, typer.Option(metavar="N", help="Kernels drawn from the prior, the same for each confidence.")] = 200,
+    kernels: Annotated[
+        int, typer.Option(metavar="N", help="Kernels drawn from the prior, the same for each confidence.")
+    ] = 200,
     episodes: Annotated[int, typer.Option(metavar="N", help="Episodes of each kernel.")] = 2_000,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the results and the figure.")] = Path("calibration"),
     jobs: Annotated[
@@ -84,7 +86,9 @@ def _show(outcome: "Outcome") -> None:
     from safe_psrl_cli.tables import print_table, table_of  # noqa: PLC0415
     from safe_psrl_experiments.calibration import caption_of  # noqa: PLC0415
 
-    table = table_of(None, "confidence", "allowed\nshare", "episodes\nabove budget", "standard\nerror", "kernels\nwith any", "\n")
+    table = table_of(
+        None, "confidence", "allowed\nshare", "episodes\nabove budget", "standard\nerror", "kernels\nwith any", "\n"
+    )
     for level in outcome.summary["levels"]:
         table.add_row(*_cells(level))
     console = Console()

@@ -110,7 +110,14 @@ def _show(summary: dict[str, Any], constraints: tuple[str, ...], files: list[Pat
 
     several = len(constraints) > 1
     title = f"{summary['environment']}: {summary['episodes']:,} episodes, {summary['seeds']} seeds (mean ± standard deviation)"
-    numbers = ("objective\nregret", "constraint\nregret", "its\ngreatest", "strong\nviolation", "over\nbudget", "µs per\nepisode")
+    numbers = (
+        "objective\nregret",
+        "constraint\nregret",
+        "its\ngreatest",
+        "strong\nviolation",
+        "over\nbudget",
+        "µs per\nepisode",
+    )
     table = table_of(None, "algorithm", *numbers)
     for name, values in summary["algorithms"].items():
         keys = ("constraint_regret", "constraint_regret_max", "strong_violation")

@@ -160,11 +160,22 @@ def calibration_figure(summary: dict[str, Any]) -> Figure:
     axis.plot([0, most], [0, most], color="black", linewidth=1, linestyle="--", label="share = 1 - confidence")
     axis.fill_between([0, most], [0, most], color=COLOURS[2], alpha=0.12, linewidth=0, label="the confidence is kept")
     axis.errorbar(
-        allowed, shares, yerr=errors, color=COLOURS[0], marker="o", capsize=4, linestyle="none", label="observed, standard error"
+        allowed,
+        shares,
+        yerr=errors,
+        color=COLOURS[0],
+        marker="o",
+        capsize=4,
+        linestyle="none",
+        label="observed, standard error",
     )
     for level in levels:
         axis.annotate(
-            f"{level['confidence']:g}", (level["allowed"], level["share"]), textcoords="offset points", xytext=(8, -4), fontsize=9
+            f"{level['confidence']:g}",
+            (level["allowed"], level["share"]),
+            textcoords="offset points",
+            xytext=(8, -4),
+            fontsize=9,
         )
     axis.set(xlim=(0, most), ylim=(0, most), xlabel="1 - confidence", ylabel="episodes above the budget")
     axis.set_title("Calibration of certified plans")
