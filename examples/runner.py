@@ -14,6 +14,7 @@ from safe_psrl_testbed.gym_bridge import GymBridge
 from safe_psrl_testbed.simulation import prepare_agent
 
 PARTS = 4  # of a run, a row each
+HUNDRED = 100  # episodes
 
 
 def options(what: str, episodes: int) -> argparse.ArgumentParser:
@@ -66,6 +67,15 @@ def show(bridge: GymBridge, results: Sequence[EpisodeResult], optimum: float | N
     held = [name for i, name in enumerate(names) if regret[-1, i] <= 0]
     write("")
     write(f"constraint held: {', '.join(held) or 'none'} ({len(held)} of {len(names)})")
+
+
+def show_hundreds(bridge: GymBridge, results: Sequence[EpisodeResult]) -> None:
+    """The greatest mean cost of 100 episodes in a row, counted from the first, and the share of goals among the last."""
+    parts = [results[i : i + HUNDRED] for i in range(0, len(results), HUNDRED)]
+    means = np.array([np.mean([result.costs for result in part], axis=0) for part in parts])  # [parts, M]
+    for name, budget, greatest in zip(bridge.spec.constraint_names, bridge.spec.cost_budgets, means.max(axis=0), strict=True):
+        write(f"greatest mean of {name} in {HUNDRED} episodes: {greatest:.2f} of {budget:g}")
+    write(f"goal reached in {np.mean([result.reward for result in results[-HUNDRED:]]):.0%} of the last {HUNDRED}")
 
 
 def line(cells: Sequence[str]) -> None:

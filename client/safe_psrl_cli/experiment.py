@@ -110,14 +110,21 @@ def _show(summary: dict[str, Any], constraints: tuple[str, ...], files: list[Pat
 
     several = len(constraints) > 1
     title = f"{summary['environment']}: {summary['episodes']:,} episodes, {summary['seeds']} seeds (mean ± standard deviation)"
-    numbers = ("objective\nregret", "constraint\nregret", "its\ngreatest", "episodes\nover budget", "µs per\nepisode")
+    numbers = (
+        "objective\nregret",
+        "constraint\nregret",
+        "its\ngreatest",
+        "strong\nviolation",
+        "over\nbudget",
+        "µs per\nepisode",
+    )
     table = table_of(None, "algorithm", *numbers)
     for name, values in summary["algorithms"].items():
-        keys = ("constraint_regret", "constraint_regret_max")
+        keys = ("constraint_regret", "constraint_regret_max", "strong_violation")
         table.add_row(
             name,
             _spread(values["objective_regret"]),
-            *([""] * 2 if several else [_spread(values[key]) for key in keys]),
+            *([""] * len(keys) if several else [_spread(values[key]) for key in keys]),
             _spread(values["violating_episodes"]),
             f"{values['microseconds_per_episode']:.1f}",
         )

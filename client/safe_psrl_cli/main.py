@@ -12,7 +12,21 @@ try:
 except ImportError:
     sys.exit("safe-psrl: the command needs more than the light client: pip install 'safe-psrl[demo]'")
 
-from safe_psrl_cli import agent, bench, conformance, console, demo, doctor, experiment, serve, simulate, spec, store, token
+from safe_psrl_cli import (
+    agent,
+    bench,
+    calibrate,
+    conformance,
+    console,
+    demo,
+    doctor,
+    experiment,
+    serve,
+    simulate,
+    spec,
+    store,
+    token,
+)
 from safe_psrl_cli.connection import USER_MISTAKE, leave, with_credentials, with_credentials_everywhere
 
 INTERRUPTED = 130
@@ -40,6 +54,7 @@ app.command("serve")(serve.serve)
 app.command("console")(with_credentials(console.console))
 app.command("doctor")(with_credentials(doctor.doctor))
 app.command("experiment")(experiment.experiment)
+app.command("calibrate")(calibrate.calibrate)
 app.command("conformance")(with_credentials(conformance.conformance))
 app.add_typer(with_credentials_everywhere(agent.app), name="agent")
 app.add_typer(with_credentials_everywhere(simulate.app), name="simulate")

@@ -1,6 +1,6 @@
-"""Environments by name: a preset, `random:…`, or a specification file."""
+"""Environments by name: a preset, `random:…`, or a specification file; `prior:…` draws the kernels of any of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from safe_psrl_testbed.kernels import KERNELS
 from safe_psrl_testbed.random_cmdp import random_cmdp
 
 MAX_DRAWS: Final = 1000
+PRIOR: Final = "prior:"
 RANDOM_SIZES: Final = {"states": 10, "actions": 3, "horizon": 10, "seed": 0, "constraints": 1}
 
 
@@ -57,7 +58,12 @@ class Scenario:
 
 
 def scenario_named(text: str) -> Scenario:
-    """`streaming-buffer`, `inventory`, `factored-toy`, `random:states=10,actions=3,…`, or a path to a .toml or .json file."""
+    """`streaming-buffer`, `inventory`, `factored-toy`, `random:states=10,actions=3,…`, or a path to a .toml or .json file.
+
+    With `prior:` before any of these, the kernel is drawn from the problem's prior for each seed.
+    """
+    if text.startswith(PRIOR):
+        return replace(scenario_named(text.removeprefix(PRIOR)), name=text, transitions=None)
     if text in KERNELS:
         return Scenario(text, preset(text), KERNELS[text]())
     if text == "random" or text.startswith("random:"):

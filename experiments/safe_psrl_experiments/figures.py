@@ -1,5 +1,7 @@
 """Figures like the paper's: cumulative (Fig. 1) and average (Fig. 2) regret, objective and constraint side by side.
 
+Beside the constraint regret, which is signed, stands the strong violation, in which no episode pays for another.
+
 Colours are Okabe and Ito's, which colour-blind people can distinguish; each curve also has its own line style.
 """
 
@@ -24,11 +26,16 @@ from safe_psrl_experiments.results import RunRecord, common_episode, per_constra
 
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442", "#999999")
 STYLES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)), (0, (2, 2)))
-QUANTITIES: Final = {"objective regret": "reward below the optimum", "constraint regret": "cost above the budget"}
+QUANTITIES: Final = {
+    "objective regret": "reward below the optimum",
+    "constraint regret": "cost above the budget",
+    "strong violation": "cost above the budget, without credit",
+}
 FIGURES: Final = {"cumulative_regret.png": "Cumulative", "average_regret.png": "Average"}
 
 MANY: Final = 3  # curves that leave room for a legend among them
-CAPTION_WIDTH: Final = 150  # characters that fit under both panels
+PANEL_WIDTH: Final = 5.5  # inches
+CAPTION_WIDTH: Final = 75  # characters that fit under a panel
 
 Curves = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # by label: episodes [R], regret [seeds, R]
 
@@ -38,6 +45,7 @@ def draw_figures(directory: Path, spec: CmdpSpec, records: list[RunRecord], capt
     panels = {
         "objective regret": _curves(records, ["objective_regret"]),
         "constraint regret": _curves(records, per_constraint(spec, "constraint_regret")),
+        "strong violation": _curves(records, per_constraint(spec, "strong_violation")),
     }
     paths = [directory / name for name in FIGURES]
     for path, kind in zip(paths, FIGURES.values(), strict=True):
@@ -77,8 +85,8 @@ def _curves(records: list[RunRecord], columns: list[str]) -> Curves:
 
 
 def regret_figure(kind: str, panels: dict[str, Curves], caption: str) -> Figure:
-    """Both panels of one kind of figure, "Cumulative" or "Average", with the caption below."""
-    figure, axes = plt.subplots(1, 2, figsize=(11, 5.2), layout="constrained")
+    """The panels of one kind of figure, "Cumulative" or "Average", with the caption below."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(PANEL_WIDTH * len(panels), 5.2), layout="constrained")
     for axis, (label, curves) in zip(axes, panels.items(), strict=True):
         for i, (name, (episodes, regret)) in enumerate(curves.items()):
             _draw_curve(axis, i, name, episodes, regret / episodes if kind == "Average" else regret)
@@ -93,9 +101,9 @@ def regret_figure(kind: str, panels: dict[str, Curves], caption: str) -> Figure:
         axis.grid(alpha=0.3)
         if len(curves) <= MANY:
             axis.legend()
-    if len(curves) > MANY:  # beside so many curves there is no room: once, above both panels
+    if len(curves) > MANY:  # beside so many curves there is no room: once, above all panels
         figure.legend(*axis.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=9)
-    wrapped = "\n".join(textwrap.fill(line, CAPTION_WIDTH) for line in caption.splitlines())
+    wrapped = "\n".join(textwrap.fill(line, CAPTION_WIDTH * len(panels)) for line in caption.splitlines())
     figure.supxlabel(wrapped, fontsize=8.5, color="#444444")
     return figure
 

@@ -45,6 +45,23 @@ def test_the_constraint_is_held_and_the_reward_comes_near_the_best(
 
 
 @pytest.mark.slow
+def test_the_goal_beyond_a_cliff_of_unknown_cost_is_reached_within_the_budget() -> None:
+    output = run("cliff_walking", "--episodes", "500")
+    assert float(re.findall(r"greatest mean of falls in 100 episodes: (\S+) of 0.2", output)[0]) <= 0.2
+    assert int(re.findall(r"goal reached in (\d+)% of the last 100", output)[0]) > 90
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "arguments"), [("cliff_walking", ["--unknown-everywhere"]), ("taxi", [])])
+def test_unknown_costs_of_a_short_run_are_shown(script: str, arguments: list[str]) -> None:
+    """Whether the budget is kept, and the goal reached, is measured in longer runs."""
+    output = run(script, "--episodes", "8", *arguments)
+    assert "7 to 8" in table(output)
+    assert re.search(r"^greatest mean of \w+ in 100 episodes: \S+ of \S+$", output, flags=re.MULTILINE)
+    assert re.search(r"^goal reached in \d+% of the last 100$", output, flags=re.MULTILINE)
+
+
+@pytest.mark.slow
 def test_a_mobile_network_keeps_to_its_connections_and_serves() -> None:
     rows = table(run("mobile_network", "--episodes", "24"))
     reward, _, budget, regret = (float(cell) for cell in rows["19 to 24"])

@@ -1,6 +1,7 @@
 """What the commands do when they are used well."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         return [run_job(job, report, lambda: False) for job in jobs]
 
     monkeypatch.setattr("safe_psrl_experiments.experiment.run_jobs", run_jobs)
+    monkeypatch.setattr("safe_psrl_experiments.calibration.run_jobs", run_jobs)
 
 
 @pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy", "random:states=3,constraints=2"])
@@ -58,6 +60,7 @@ def test_an_experiment_prints_its_table_and_files_within_80_columns(
     ended = installed_safe_psrl("experiment", "factored-toy", "--episodes", "300", "--seeds", "2", "--jobs", "1")
     assert ended.code == 0, ended.err
     assert "factored-toy: 300 episodes, 2 seeds" in ended.out
+    assert re.search(r"constraint +its +strong +over", ended.out)
     assert "Exact optimum: reward 2.000000 at cost 3.000000." in ended.out
     assert max(len(line) for line in (ended.out + ended.err).splitlines()) <= 80
     assert "600/600 episodes" in ended.err
@@ -95,3 +98,29 @@ def test_several_constraints_are_shown_below_each_other(safe_psrl: Callable[...,
     out = safe_psrl("experiment", "random:constraints=2", "--episodes", "50", "--seeds", "1", "--out", str(tmp_path)).out
     for name in ("safe-psrl", "cost-1", "cost-2"):
         assert name in out
+
+
+CALIBRATION = ("calibrate", "factored-toy", "--confidences", "0.9,0.99", "--kernels", "2", "--episodes", "20")
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_calibration_prints_its_table_and_files(safe_psrl: Callable[..., Any], tmp_path: Path) -> None:
+    ended = safe_psrl(*CALIBRATION, "--out", str(tmp_path))
+    assert ended.code == 0
+    assert "factored-toy: 2 kernels drawn from the prior, 20 episodes of each" in ended.out
+    assert "10.00%" in ended.out
+    for name in ("calibration.json", "calibration.md", "calibration.png"):
+        assert f"wrote {tmp_path}/{name}" in ended.out
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_calibration_with_json_prints_its_result_and_nothing_else(safe_psrl: Callable[..., Any], tmp_path: Path) -> None:
+    ended = safe_psrl(*CALIBRATION, "--out", str(tmp_path), "--json")
+    assert json.loads(ended.out) == json.loads((tmp_path / "calibration.json").read_text(encoding="utf-8"))
+
+
+def test_a_calibration_that_is_stopped_says_so(
+    safe_psrl: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("safe_psrl_experiments.calibration.run_jobs", lambda *_: [])
+    assert safe_psrl(*CALIBRATION, "--out", str(tmp_path)).code == 130

@@ -73,10 +73,11 @@ def test_bench_plan_has_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
         "draw a kernel S=20 A=1 H=3",
         "draw and plan S=10 A=1 H=2",
         "start an episode S=10 A=1 H=2",
+        "start a certified episode S=10 A=1 H=2",
         "draw and plan S=1001 A=1 H=2",
         "start an episode S=1001 A=1 H=2",
     ]
-    assert [result.bar for result in results[4:]] == ["<= 2.5", None, None, None]  # beyond 1,000 states there is none
+    assert [result.bar for result in results[4:]] == ["<= 2.5", None, None, None, None]  # beyond 1,000 states there is none
 
 
 def test_a_size_of_listed_next_states_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +85,9 @@ def test_a_size_of_listed_next_states_is_measured_in_a_process_of_its_own(monkey
     monkeypatch.setattr(plan, "PARTS", ())
     monkeypatch.setattr(plan, "OVER_ALL", ())
     monkeypatch.setattr(plan, "LISTED", (10_000,))
-    times, memory = plan.bench_plan(2)
-    assert len(times.times) == 2
+    times, memory, certified = plan.bench_plan(2)
+    assert len(times.times) == len(certified.times) == 2
+    assert (certified.name, certified.bar) == ("start a certified episode S=10000 A=4 H=50, 8 next states", None)
     assert times.value == pytest.approx(sum(times.times) / 2)
     assert (times.unit, times.limit, memory.unit, memory.limit) == ("us", 1e6, "MB", 500.0)
     assert 50 < memory.value < 1_000
@@ -96,13 +98,14 @@ def test_growth_is_drawn(tmp_path: Path) -> None:
     results = [
         judged_times(f"{what} S={states} A=4 H=50", [states, 2.0 * states, 4.0 * states], [1.0 * states], "limit")
         for states in (10, 100, 2000)
-        for what in (plan.BEGIN, plan.START)
+        for what in (plan.BEGIN, plan.START, plan.START_CERTIFIED)
     ]
     results.append(judged_times("start an episode S=5000 A=4 H=50, 8 next states", [5.0], [1e6], "1 s"))
     results.append(judged_times("memory to start an episode S=5000 A=4 H=50, 8 next states", [5.0], [500.0], "500 MB", "MB"))
     assert draw_growth(tmp_path / "new" / "growth.png", results).read_bytes().startswith(b"\x89PNG")
     svg = draw_growth(tmp_path / "growth.svg", results).read_text(encoding="utf-8")
     assert "<svg" in svg
+    assert svg.count("certified, the whole step") == 2
     assert len(svg) > 10_000
 
 

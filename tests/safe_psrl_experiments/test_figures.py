@@ -96,13 +96,16 @@ def test_with_several_constraints_the_worst_is_drawn(tmp_path: Path, monkeypatch
         return plt.figure()
 
     monkeypatch.setattr("safe_psrl_experiments.figures.regret_figure", keep)
+    signed = [{"constraint_regret.cost-1": 5.0 - k, "constraint_regret.cost-2": -2.0} for k in (1, 10)]
+    strong = [{"strong_violation.cost-1": 4.0, "strong_violation.cost-2": 0.5 * k} for k in (1, 10)]
     rows: list[dict[str, float]] = [
-        {"episode": k, "objective_regret": 0.0, "constraint_regret.cost-1": 5.0 - k, "constraint_regret.cost-2": -2.0}
-        for k in (1, 10)
+        {"episode": k, "objective_regret": 0.0, **of_constraints, **of_violations}
+        for k, of_constraints, of_violations in zip((1, 10), signed, strong, strict=True)
     ]
     spec = scenario_named("random:constraints=2").spec
     draw_figures(tmp_path, spec, [RunRecord("safe-psrl", 1, rows, 1.0, 1.0, [1.0, 1.0], True)], "")
     np.testing.assert_array_equal(drawn[0]["constraint regret"]["safe-psrl"][1], [[4.0, -2.0]])
+    np.testing.assert_array_equal(drawn[0]["strong violation"]["safe-psrl"][1], [[4.0, 5.0]])
 
 
 def test_both_images_are_written_whole(tmp_path: Path) -> None:
@@ -113,7 +116,7 @@ def test_both_images_are_written_whole(tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["cumulative_regret.png", "average_regret.png"]
     for path in paths:
         width, height = size_of(path)
-        assert width >= 1200
+        assert width >= 2400  # three panels
         assert height >= 500
         colours = plt.imread(path) @ (256.0 ** np.arange(4))  # a number for each pixel
         assert len(np.unique(colours)) > 50  # more than an empty frame

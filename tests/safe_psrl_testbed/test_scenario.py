@@ -39,6 +39,16 @@ def test_random_with_sizes() -> None:
     np.testing.assert_array_equal(scenario.spec.cost_budgets, spec.cost_budgets)
 
 
+def test_the_prior_of_a_problem_draws_a_kernel_for_each_seed() -> None:
+    drawn, preset = scenario_named("prior:streaming-buffer"), scenario_named("streaming-buffer")
+    assert (drawn.name, drawn.transitions) == ("prior:streaming-buffer", None)
+    np.testing.assert_array_equal(drawn.spec.signals, preset.spec.signals)
+    first, again, second = (drawn.transitions_for(seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, preset.transitions_for(1))
+
+
 @pytest.mark.parametrize("text", ["random", "random:", "random:states=10,"])
 def test_random_with_sizes_left_out(text: str) -> None:
     spec = scenario_named(text).spec

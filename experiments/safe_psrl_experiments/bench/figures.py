@@ -8,11 +8,22 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from safe_psrl_experiments.bench.measure import Result
-from safe_psrl_experiments.bench.plan import BEGIN, HORIZON, LAST_JUDGED, MOST_RATIO, MOST_SECONDS, NUM_ACTIONS, START, WIDTH
+from safe_psrl_experiments.bench.plan import (
+    BEGIN,
+    HORIZON,
+    LAST_JUDGED,
+    MOST_RATIO,
+    MOST_SECONDS,
+    NUM_ACTIONS,
+    START,
+    START_CERTIFIED,
+    WIDTH,
+)
 
 BLUE: Final = "#0072B2"
 LIGHT_BLUE: Final = "#56B4E9"
 ORANGE: Final = "#D55E00"
+GREEN: Final = "#009E73"
 GREY: Final = "#555555"
 LISTED: Final = " next states"  # how the names of results of listed next states end
 
@@ -31,6 +42,9 @@ def draw_growth(path: Path, results: list[Result]) -> Path:
     _draw(axis, start, LIGHT_BLUE, "v", "all next states possible: the learner's whole step")
     _draw(axis, begin, BLUE, "o", "all next states possible: draw and plan")
     _draw(axis, _series(results, START, listed=True), ORANGE, "s", f"{WIDTH} next states listed: the learner's whole step")
+    for listed, style in ((False, "^"), (True, "D")):
+        where = f"{WIDTH} next states listed" if listed else "all next states possible"
+        _draw(axis, _series(results, START_CERTIFIED, listed=listed), GREEN, style, f"{where}: certified, the whole step")
     axis.axhline(MOST_SECONDS, color=ORANGE, linestyle=":", label=f"bar where next states are listed: {MOST_SECONDS:g} s")
     axis.set(xscale="log", yscale="log", xlabel="states", ylabel="time to start an episode")
     axis.set_title(f"Starting an episode of {HORIZON} steps with {NUM_ACTIONS} actions")

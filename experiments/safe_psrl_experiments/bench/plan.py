@@ -3,6 +3,8 @@
 With tables over all next states, drawing and planning is compared with its bare work: a gamma draw for each entry of the
 kernel, and a product of the kernel with a vector for each step. The learner's whole step also settles the last episode.
 With listed next states, the learner's whole step is compared with a second and 500 MB, each size in its own process.
+Certified plans draw one kernel and plan on it many times; they have no bar. Up to 1,000 states, they are compared with the same
+bare work, which has one plan.
 
 Starts are measured in processor time, so that other work on the machine is not counted. Every measurement uses one core.
 """
@@ -11,6 +13,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +24,7 @@ from safe_psrl.methods.episode import begin_episode, empty_draft
 from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
+from safe_psrl.problem.options import CERTIFIED, SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl.problem.support import EVERY_STATE
 from safe_psrl_experiments.bench.measure import (
@@ -43,6 +47,7 @@ OVER_ALL: Final = (10, 30, 100, 300, 500, 1_000, 2_000)  # states
 LISTED: Final = (1_000, 5_000, 20_000)
 WIDTH: Final = 8  # next states of a pair, where they are listed
 LAST_JUDGED: Final = 1_000  # states of the largest problem over all next states that has a bar
+LAST_CERTIFIED: Final = 1_000  # states of the largest one with a certified plan, which takes seconds
 MOST_RATIO: Final = 2.5  # of drawing and planning to its bare work
 MOST_SECONDS: Final = 1.0
 MOST_MEGABYTES: Final = 500.0
@@ -50,6 +55,7 @@ MOST_ENTRIES: Final = 5_000_000  # drawn in the rounds of one size: beyond it th
 FEWEST_ROUNDS: Final = 3
 BEGIN: Final = "draw and plan"
 START: Final = "start an episode"
+START_CERTIFIED: Final = "start a certified episode"
 
 
 def bench_plan(rounds: int = 15, report: Report = silent) -> list[Result]:
@@ -122,31 +128,40 @@ def _over_all(num_states: int, rounds: int) -> list[Result]:
         for _ in range(HORIZON):
             np.dot(rows, vector, out=product)
 
-    tasks = {
+    tasks: dict[str, Callable[[], object]] = {
         "begin": lambda: begin_episode(learner.problem, spec.signals, 0, 2, counts, duals, draft),
         "limit": limit,
         "start": lambda: learner.start_episode(state),
     }
     fewer = max(min(rounds, FEWEST_ROUNDS), min(rounds, MOST_ENTRIES // alpha.size))
+    if num_states <= LAST_CERTIFIED:
+        certified = _certified(spec)
+        certified_state = _played(certified)
+        tasks["certified"] = lambda: certified.start_episode(certified_state)
     with threadpool_limits(1):
         times = interleaved_times({name: (task, 1) for name, task in tasks.items()}, fewer, time.thread_time)
     bar: Bar | None = ("<=", MOST_RATIO) if num_states <= LAST_JUDGED else None
     what = f"{alpha.size:,} gamma draws, {HORIZON} products by BLAS"
-    return [
+    results = [
         judged_times(f"{BEGIN} {_size(num_states)}", times["begin"], times["limit"], what, bar=bar),
         judged_times(f"{START} {_size(num_states)}", times["start"], times["limit"], what),
     ]
+    if "certified" in times:
+        results.append(judged_times(f"{START_CERTIFIED} {_size(num_states)}", times["certified"], times["limit"], what))
+    return results
 
 
 def _listed(num_states: int, rounds: int) -> list[Result]:
     command = [sys.executable, "-m", __name__, str(num_states), str(rounds)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603  # this very file
     found: dict[str, Any] = json.loads(done.stdout)
-    name = f"{START} {_size(num_states)}, {WIDTH} next states"
+    size = f"{_size(num_states)}, {WIDTH} next states"
+    name = f"{START} {size}"
     second, memory = [MOST_SECONDS * 1e6], [MOST_MEGABYTES]
     return [
         judged_times(name, found["times"], second, f"{MOST_SECONDS:g} s", bar=("<=", 1)),
         judged_times(f"memory to {name}", [found["megabytes"]], memory, f"{MOST_MEGABYTES:g} MB", "MB", ("<=", 1)),
+        judged_times(f"{START_CERTIFIED} {size}", found["certified"], second, f"{MOST_SECONDS:g} s"),
     ]
 
 
@@ -155,11 +170,20 @@ def _size(num_states: int) -> str:
 
 
 def measure_listed(num_states: int, rounds: int) -> dict[str, Any]:
-    """Microseconds of starts, and the most memory that this process ever had."""
+    """Microseconds of starts, and the most memory that this process had for the first kind of them."""
     learner = SafePsrl(_problem(num_states, WIDTH))
+    times = {"times": _start_times(learner, rounds)}
+    megabytes = process_kilobytes("VmHWM") * 1024 / 1e6
+    return {**times, "megabytes": megabytes, "certified": _start_times(_certified(learner.spec), min(rounds, FEWEST_ROUNDS))}
+
+
+def _start_times(learner: SafePsrl, rounds: int) -> list[float]:
     state = _played(learner)
-    times = interleaved_times({"start": (lambda: learner.start_episode(state), 1)}, rounds, time.thread_time)
-    return {"times": times["start"], "megabytes": process_kilobytes("VmHWM") * 1024 / 1e6}
+    return interleaved_times({"start": (lambda: learner.start_episode(state), 1)}, rounds, time.thread_time)["start"]
+
+
+def _certified(spec: CmdpSpec) -> SafePsrl:
+    return SafePsrl(spec, SafePsrlOptions(CERTIFIED))
 
 
 def _problem(num_states: int, width: int | None) -> CmdpSpec:

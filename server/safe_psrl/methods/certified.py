@@ -45,6 +45,7 @@ BASES: Final = ("confidence", "certain", "none")
 WORST_CASE, REWARD, CHEAPEST, CAUTIOUS = 0, 1, 2, 3  # the first candidates, in this order; then prices between them
 MAX_CANDIDATES = 100
 HALVINGS = 50
+TIE_REWARD = 1e-9  # weight of the reward among policies of equal cost; more than rounding, less than a cost that matters
 ROUNDING = 1e-12
 
 
@@ -121,7 +122,7 @@ def search_mixture(problem: Problem, signals: Floats, belief: Belief, draft: Dra
 def candidate(
     problem: Problem, signals: Floats, belief: Belief, draft: Draft, attempt: int, price: float, policy: Policy
 ) -> Point:
-    """Write the policy of an attempt.
+    """Write the policy of an attempt. Among policies of the least cost on the sample, reward decides.
 
     If even the least cost in the worst case is not within the budget, nothing can be done for certain, and doubt would only
     delay learning: it is set to 0.
@@ -137,7 +138,7 @@ def candidate(
                 belief.doubt.fill(0.0)
         evaluate_policy(draft.p, problem.next_states, signals, policy, draft.values)
     else:
-        weights = np.array([0.0, -1.0]) if attempt == CHEAPEST else np.array([1.0, -price])
+        weights = np.array([TIE_REWARD, -1.0]) if attempt == CHEAPEST else np.array([1.0, -price])
         plan_policy(draft.p, problem.next_states, signals, weights, problem.available, policy, draft.values, draft.stop)
     if attempt != WORST_CASE and not draft.stop[0]:
         bound, basis = bound_of(belief, signals[1], policy, initial, tau, problem.z)

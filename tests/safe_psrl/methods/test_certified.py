@@ -296,6 +296,16 @@ def test_unknown_costs_are_explored_within_the_budget() -> None:
     assert (plan.policy == 1).all()  # a thousand observations of no cost
 
 
+def test_among_policies_of_unknown_cost_reward_decides() -> None:
+    """Nothing is known of the cost, so that all policies have the bound 4, above the budget of 1."""
+    spec = spec_of(4, [[0.2, 0.7, 0.3]] * 3, Constraint("cost", [[math.nan] * 3] * 3, 1.0, 0.5))
+    for seed in range(5):
+        plan = first_plan(spec, CERTIFIED, seed)
+        assert plan.certificate == "none"
+        assert plan.certified_costs == pytest.approx([4.0])
+        assert (plan.policy == 1).all()
+
+
 def test_a_rare_cost_does_not_freeze_the_agent() -> None:
     """A cost of 0.01 in the mean, budget 0.5 in 10 steps: after 300 episodes the action is played nearly always."""
     spec = spec_of(10, [[0.0, 1.0]], Constraint("cost", [[0.0, math.nan]], 0.5, 0.0))
