@@ -145,8 +145,9 @@ def test_tables_and_nested_lists_are_each_others_inverse() -> None:
 def test_listed_next_states_round_trip() -> None:
     """The example of the documentation: the same problem to the library, and the document that it was."""
     page = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
-    (text,) = re.findall(r"^```toml\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
-    document = parse_document(text, "toml")
+    listing, guard = re.findall(r"^```toml\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)[::-1]
+    document = parse_document(listing, "toml")
+    assert spec_from_document(document | parse_document(guard, "toml")).guard.on_drift
     spec = spec_from_document(document)
     listed = spec.cmdp.next_states
     assert (list(listed.shape), list(listed.values)[:6]) == ([5, 2, 2], [0, -1, 0, 1, 0, 1])

@@ -152,6 +152,22 @@ async def test_recovery_and_import_have_the_same_statistics(new_bench: NewBench,
         assert await bench.is_verified()
 
 
+async def test_two_replicas_detect_it_once(new_bench: NewBench, database: str) -> None:
+    """Episodes by turns on both: the statistics are those of one server, and so is the event."""
+    pair = [await new_bench(database), await new_bench(database)]
+    await pair[0].create(**drifting("forget"))
+    for number, ends in enumerate(PATHS):
+        started = await pair[number % 2].start()
+        await pair[(number // 2) % 2].report_episode(started.episode, *path_of(ends))
+    expected, found = library_state(PATHS, **drifting("forget"))
+    for bench in pair:
+        record = await bench.agents.record("a")
+        assert record.totals.drift_detections == found > 0
+        assert record.state.transition_counts.tobytes() == expected.transition_counts.tobytes()
+        assert record.state.drift_statistics.tobytes() == expected.drift_statistics.tobytes()
+        assert await bench.is_verified()
+
+
 def test_detection_is_on_by_default_unless_the_tables_are_large() -> None:
     small = completed(make_spec(), 60.0)
     assert small.drift.detect
