@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from safe_psrl.errors import TransitionError
-from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition, act
+from safe_psrl.learner import AgentState, Plan, SafePsrl, act
 from safe_psrl.problem.options import CERTIFIED, DriftOptions, SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec
+from safe_psrl.transition import Transition
 from safe_psrl_client.errors import EpisodeClosedError, EpisodeOpenError
 
 

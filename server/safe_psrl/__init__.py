@@ -15,13 +15,14 @@ Axes are always in the order constraint or signal, step, state, action, next sta
 """
 
 from safe_psrl.errors import InfeasibleError, SafePsrlError, SpecError, TransitionError
-from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition, act
+from safe_psrl.learner import AgentState, Plan, SafePsrl, act
 from safe_psrl.methods.bounds import constraint_regret_bound, dual_variable_bound, feasibility_episode, psrl_term
 from safe_psrl.planning.optimum import Optimum, exact_optimum
 from safe_psrl.problem.options import PESSIMISM_PRESETS, DriftOptions, SafePsrlOptions
 from safe_psrl.problem.presets import PRESETS, preset
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl.simulation import SimulatedRun
+from safe_psrl.transition import Transition
 from safe_psrl.version import __version__
 from safe_psrl.warm_up import warm_up, warm_up_simulation
 

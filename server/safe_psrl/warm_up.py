@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 
-from safe_psrl.learner import SafePsrl, Transition
+from safe_psrl.learner import SafePsrl
 from safe_psrl.methods.bounds import constraint_regret_bound
 from safe_psrl.planning.optimum import exact_optimum
 from safe_psrl.problem.options import METHODS, SafePsrlOptions
 from safe_psrl.problem.presets import factored_toy
 from safe_psrl.problem.spec import CmdpSpec, Constraint
 from safe_psrl.simulation import SimulatedRun
+from safe_psrl.transition import Transition
 
 
 def warm_up(methods: Iterable[str] = METHODS) -> None:

@@ -24,6 +24,7 @@ from safe_psrl.problem.documents import (
 from safe_psrl.problem.options import METHODS
 from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, model_pb2
+from safe_psrl_server.agents.administration import Administration
 from safe_psrl_server.agents.commands import AgentCommands
 from safe_psrl_server.agents.definition import DEFAULT_METHOD
 from safe_psrl_server.agents.messages import cmdp_to_message
@@ -63,7 +64,7 @@ class Server:
         self.agents = AgentService(
             self._store, config.limits, config.snapshots, meter=meter, refresh_seconds=config.refresh_seconds
         )
-        self._commands = AgentCommands(self.agents)
+        self._commands, self._administration = AgentCommands(self.agents), Administration(self.agents)
         self._health = HealthService(config.limits.watch_seconds)
         self._identities: IdentityStore | None = None
         self._http: HttpEndpoint | None = None
@@ -160,7 +161,7 @@ class Server:
         services: Any = Services(metrics, access, rejections, limits.stream_idle_seconds)
         control = ControlService(self._commands, limits.max_stream_backlog)
         control_pb2_grpc.add_ControlServiceServicer_to_server(control, services)
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._commands, self.config.quotas), services)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._administration, self.config.quotas), services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         if self.config.reflection:
             names = (control_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR)
@@ -247,7 +248,7 @@ class Server:
     async def _declare_agents(self) -> None:
         for declared in self.config.agents:
             try:
-                changes = await self._commands.declare(declared.name, _declared_spec(declared), DECLARED)
+                changes = await self._administration.declare(declared.name, _declared_spec(declared), DECLARED)
                 if changes:
                     log.info("agent updated", agent=declared.name, reason=DECLARED, changes=changes)
             except DataLossError as error:

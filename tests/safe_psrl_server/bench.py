@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 from safe_psrl_proto.v1 import control_pb2, events_pb2
-from safe_psrl_server.agents import decisions
+from safe_psrl_server.agents.administration import Administration
 from safe_psrl_server.agents.commands import AgentCommands
 from safe_psrl_server.agents.definition import completed
+from safe_psrl_server.agents.episode_events import TimedPlan, starting
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.config import Limits, SnapshotPolicy
@@ -36,7 +37,7 @@ class Bench:
         self.clock = Clock()
         self.store = open_store(store) if isinstance(store, str) else store
         self.agents = AgentService(self.store, Limits(**limits), SnapshotPolicy(every_events=every_events), self.clock)
-        self.commands = AgentCommands(self.agents)
+        self.commands, self.administration = AgentCommands(self.agents), Administration(self.agents)
         self.is_closed = False
 
     async def open(self) -> Self:
@@ -46,7 +47,7 @@ class Bench:
 
     async def create(self, *names: str, **spec: Any) -> None:
         for name in names or ("a",):
-            await self.commands.create(name, make_spec(**spec))
+            await self.administration.create(name, make_spec(**spec))
 
     async def begin(self, **spec: Any) -> None:
         """Create the agent "a" and start its first episode."""
@@ -113,7 +114,7 @@ def begun(**fields: Any) -> AgentRecord:
     spec = completed(make_spec(**fields), 60.0)
     record.apply(events_pb2.Event(agent_created=events_pb2.AgentCreated(spec=spec)))
     _, plan = record.definition.learner.start_episode(record.state)
-    record.apply(decisions.starting(record, decisions.TimedPlan(plan, 0.0), control_pb2.StartEpisodeRequest(), "test", 1))
+    record.apply(starting(record, TimedPlan(plan, 0.0), control_pb2.StartEpisodeRequest(), "test", 1))
     return record
 
 

@@ -114,7 +114,7 @@ HONEST_REPORT = commands.AgentCommands.report_episode
         ("agents.decisions.check_first_state", nothing, "idempotency.trajectory-all-or-none"),
         ("agents.decisions.report", tells_of_no_end, "episodes.last-step-completes"),
         ("agents.decisions.report", tells_of_the_horizon_alone, "episodes.terminal-completes"),
-        ("agents.commands.check_definition_version", nothing, "updating.refused-updates"),
+        ("agents.administration.check_definition_version", nothing, "updating.refused-updates"),
         ("rpc.errors.metadata_of", lambda _: {}, "errors.details"),
         ("rpc.errors.MAX_TEXT_BYTES", 10**6, "errors.long-nonsense"),
         ("rpc.middleware.parsed", lambda parse, data: parse(data), "transport.malformed"),

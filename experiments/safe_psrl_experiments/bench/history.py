@@ -12,8 +12,8 @@ from safe_psrl.problem.presets import preset
 from safe_psrl_experiments.bench.measure import Report, Result, judged, silent
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents import decisions
-from safe_psrl_server.agents.decisions import TimedPlan
 from safe_psrl_server.agents.definition import completed
+from safe_psrl_server.agents.episode_events import TimedPlan, starting
 from safe_psrl_server.agents.messages import cmdp_to_message
 from safe_psrl_server.agents.planner import PLANNED_BY
 from safe_psrl_server.agents.record import AgentRecord
@@ -79,7 +79,7 @@ def history(transitions: int) -> Iterator[events_pb2.Event]:
     record = AgentRecord(AGENT)
     record.apply(created)
     _, plan = record.definition.learner.start_episode(record.state)
-    started = decisions.starting(record, TimedPlan(plan, 1e-4), control_pb2.StartEpisodeRequest(state=0), PLANNED_BY, now)
+    started = starting(record, TimedPlan(plan, 1e-4), control_pb2.StartEpisodeRequest(state=0), PLANNED_BY, now)
     record.apply(started)
     seen = control_pb2.Transition(state=0, action=0, next_state=0)
     played = list[events_pb2.Event]()

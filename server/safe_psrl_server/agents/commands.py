@@ -1,38 +1,25 @@
-"""The calls of both services as commands on agents: which decision, in which order, with what reply. Free of gRPC."""
+"""The calls of environments as commands on agents: which decision, in which order, with what reply. Free of gRPC."""
 
-import re
 from asyncio import Future
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from safe_psrl.errors import SpecError
-from safe_psrl.problem.presets import preset
-from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
+from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.agents import decisions
-from safe_psrl_server.agents.decisions import Acted, Decision, PlanNeeded, Reply, Reported, TimedPlan
-from safe_psrl_server.agents.definition import Definition, checked_definition
-from safe_psrl_server.agents.differences import described, differences
+from safe_psrl_server.agents.decisions import Acted, Decision, PlanNeeded, Reply, Reported
 from safe_psrl_server.agents.episode import Episode
-from safe_psrl_server.agents.messages import cmdp_to_message
+from safe_psrl_server.agents.episode_events import TimedPlan, detecting, observing, starting
 from safe_psrl_server.agents.planner import PLANNED_BY
 from safe_psrl_server.agents.record import PAUSED_BY_DRIFT, AgentRecord
 from safe_psrl_server.agents.service import AgentService
-from safe_psrl_server.agents.sizes import MAX_NAME, check_size, check_text
-from safe_psrl_server.agents.snapshot import check_record
-from safe_psrl_server.agents.updates import changes, refuse_fixed, updated
 from safe_psrl_server.agents.validation import (
-    check_definition_version,
     check_first_state,
     check_incarnation,
     find_episode,
     paused,
 )
-from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
-from safe_psrl_server.security.caller import caller
-
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
-MAX_REASON: Final = 500  # characters
+from safe_psrl_server.errors import FailedPreconditionError, InvalidArgumentError
 
 
 class ReportedEpisode(NamedTuple):
@@ -43,20 +30,11 @@ class ReportedEpisode(NamedTuple):
     next: events_pb2.EpisodeStarted | None  # if requested
 
 
-class Updated(NamedTuple):
-    """A new definition, and what is different in it, in words."""
-
-    definition: Definition
-    changes: list[str]
-
-
 class AgentCommands:
     """Futures are those of `Runtime.submit`: a call is enqueued when its method returns."""
 
     def __init__(self, agents: AgentService) -> None:
         self.agents = agents
-
-    # --- data plane
 
     def start_episode(self, request: control_pb2.StartEpisodeRequest) -> "Future[events_pb2.EpisodeStarted]":
         def decide(
@@ -128,7 +106,7 @@ class AgentCommands:
             episode = find_episode(record, request.episode)
             fresh, duplicates, done = decisions.report_all(record, episode, request.transitions)
             now = self.agents.now_micros()
-            events = decisions.observing(record, episode, fresh, done, now) if fresh else []
+            events = observing(record, episode, fresh, done, now) if fresh else []
             if following is None:
                 return Decision(events, ReportedEpisode(duplicates, done, None))
             if events and events[-1].WhichOneof("kind") == "agent_paused":
@@ -156,130 +134,6 @@ class AgentCommands:
         )
         return self.agents.runtime.submit(request.agent, decide)
 
-    # --- control plane
-
-    async def create(self, name: str, spec: model_pb2.AgentSpec) -> tuple[AgentRecord, bool]:
-        """The agent, and whether it existed already."""
-        _check_name(name)
-        checked = await self.agents.threads.run(self._checked, spec)  # rejected before anything is written
-        by = caller().owner
-
-        def decide(record: AgentRecord) -> Decision[bool]:
-            if record.exists:
-                if record.definition.message != checked:
-                    raise _another_definition(name, record.definition.message, checked)
-                return Decision([], True)
-            return Decision([self._event(agent_created=events_pb2.AgentCreated(spec=checked, by=by))], False)
-
-        existed = await self.agents.runtime.submit(name, decide, may_create=True)
-        return await self.agents.record(name), existed
-
-    async def declare(self, name: str, spec: model_pb2.AgentSpec, reason: str) -> list[str]:
-        """Create the agent, or bring it to the definition `spec`; what was changed of one that existed."""
-        try:
-            await self.create(name, spec)
-        except AlreadyExistsError:
-            return (await self._redefine(name, lambda _current: spec, 0, reason)).changes
-        return []
-
-    async def update(self, request: admin_pb2.UpdateAgentRequest) -> "Updated":
-        """Change the definition, or with `dry_run` find out what that would do."""
-        check_text("reason", request.reason, MAX_REASON)
-        paths = list(request.update_mask.paths)
-
-        def updated_from(current: model_pb2.AgentSpec) -> model_pb2.AgentSpec:
-            return updated(current, request.update, paths)
-
-        if not request.dry_run:
-            return await self._redefine(request.agent, updated_from, request.expected_version, request.reason)
-        record = await self.agents.record(request.agent)
-        new = await self.agents.threads.run(self._redefined, record.definition, updated_from)
-        check_definition_version(record, request.expected_version)
-        return Updated(new, changes(record.definition.message, new.message))
-
-    async def _redefine(
-        self, name: str, redefine: Callable[[model_pb2.AgentSpec], model_pb2.AgentSpec], expected: int, reason: str
-    ) -> "Updated":
-        by, done = caller().owner, False
-        while not done:
-            known = (await self.agents.record(name)).definition
-            new = await self.agents.threads.run(self._redefined, known, redefine)
-            lines = changes(known.message, new.message)
-            event = events_pb2.AgentUpdated(spec=new.message, by=by, reason=reason, changes=lines)
-
-            def decide(record: AgentRecord) -> Decision[bool]:
-                if record.definition is not known:  # noqa: B023  # it is called before the next round
-                    return Decision([], False)
-                if not lines:  # noqa: B023
-                    return Decision([], True)
-                check_definition_version(record, expected)
-                return Decision([self._event(agent_updated=event)], True)  # noqa: B023
-
-            done = await self.agents.runtime.submit(name, decide)
-        return Updated(new, lines)
-
-    def _redefined(self, known: Definition, redefine: Callable[[model_pb2.AgentSpec], model_pb2.AgentSpec]) -> Definition:
-        new = checked_definition(redefine(known.message), self.agents.limits)
-        refuse_fixed(known, new)
-        return new
-
-    def _checked(self, spec: model_pb2.AgentSpec) -> model_pb2.AgentSpec:
-        return checked_definition(spec, self.agents.limits).message
-
-    async def delete(self, name: str) -> None:
-        def decide(_record: AgentRecord) -> Decision[None]:
-            return Decision([self._event(agent_deleted=events_pb2.AgentDeleted())], None)
-
-        deleting = self.agents.runtime.submit(name, decide, urgent=True)
-        self.agents.runtime.stop_plan(name)  # it would hold the agent
-        await deleting
-
-    async def pause(self, name: str, reason: str) -> AgentRecord:
-        check_text("reason", reason, MAX_REASON)
-        event = events_pb2.AgentPaused(reason=reason, by=caller().owner)
-
-        def decide(record: AgentRecord) -> Decision[AgentRecord]:
-            return Decision([] if record.paused else [self._event(agent_paused=event)], record)
-
-        pausing = self.agents.runtime.submit(name, decide, urgent=True)
-        self.agents.runtime.stop_plan(name)  # it would hold the agent
-        return await pausing
-
-    async def resume(self, name: str) -> AgentRecord:
-        event = events_pb2.AgentResumed(by=caller().owner)
-
-        def decide(record: AgentRecord) -> Decision[AgentRecord]:
-            return Decision([self._event(agent_resumed=event)] if record.paused else [], record)
-
-        return await self.agents.runtime.submit(name, decide)
-
-    async def import_snapshot(self, name: str, snapshot: events_pb2.Snapshot) -> AgentRecord:
-        _check_name(name)
-        await self.agents.threads.run(self._check_snapshot, name, snapshot)
-        event = events_pb2.AgentImported(snapshot=snapshot, by=caller().owner)
-
-        def decide(record: AgentRecord) -> Decision[None]:
-            if record.exists:
-                raise AlreadyExistsError(f"agent {name!r} exists; import under another name", "AGENT_EXISTS", agent=name)
-            return Decision([self._event(agent_imported=event)], None)
-
-        await self.agents.runtime.submit(name, decide, may_create=True)
-        return await self.agents.record(name)
-
-    def _check_snapshot(self, name: str, snapshot: events_pb2.Snapshot) -> None:
-        trial = AgentRecord(name)
-        try:
-            for spec in (snapshot.spec, *(kept.spec for kept in snapshot.episodes if kept.HasField("spec"))):
-                check_size(spec.cmdp, self.agents.limits)
-                spec.ClearField("always_satisfiable")  # computed here, not believed
-            trial.restore(snapshot)
-            check_record(trial)
-            check_text("pause_reason", snapshot.pause_reason, MAX_REASON)
-        except ValueError as error:
-            raise InvalidArgumentError("chunk", str(error)) from None
-
-    # --- events
-
     def _begun(
         self,
         record: AgentRecord,
@@ -291,47 +145,15 @@ class AgentCommands:
     ) -> Decision[Reply]:
         """The start of an episode after the `reported` one, and after `closing` others. Drift may pause the agent instead."""
         now = self.agents.now_micros()
-        detected = decisions.detecting(record, planned.plan, now)
+        detected = detecting(record, planned.plan, now)
         if detected and detected[0].drift_detected.paused:
             return refused([*reported, *detected], PAUSED_BY_DRIFT)
         plan, seconds = planned
         self.agents.meter.planned(record.name, plan.episode, seconds, satisfiable=plan.kernel_satisfiable)
-        event = decisions.starting(record, planned, request, PLANNED_BY, now)
+        event = starting(record, planned, request, PLANNED_BY, now)
         return Decision([*reported, *closing, *detected, event], reply(event.episode_started))
-
-    def _event(self, **kind: object) -> events_pb2.Event:
-        return events_pb2.Event(time_micros=self.agents.now_micros(), **kind)  # type: ignore[arg-type]  # one of its kinds
 
 
 def refused(events: list[events_pb2.Event], reason: str) -> Decision[Any]:
     """The agent pauses itself by `events`, so that no episode starts."""
     return Decision(events, None, paused(reason))
-
-
-def spec_from_request(request: admin_pb2.CreateAgentRequest) -> model_pb2.AgentSpec:
-    """The complete definition that a creation requests."""
-    chosen = request.WhichOneof("definition")
-    if chosen == "spec":
-        if request.HasField("options") or request.seed:
-            raise InvalidArgumentError("options", "belong into the spec; beside it they are for presets")
-        return request.spec
-    if chosen is None:
-        raise InvalidArgumentError("definition", "needs a spec or the name of a preset")
-    try:
-        cmdp = cmdp_to_message(preset(request.preset))
-    except SpecError as error:
-        raise InvalidArgumentError("preset", f"{request.preset[:MAX_NAME]!r} {error.requirement}") from None
-    return model_pb2.AgentSpec(cmdp=cmdp, options=request.options, seed=request.seed)
-
-
-def _another_definition(name: str, existing: model_pb2.AgentSpec, requested: model_pb2.AgentSpec) -> AlreadyExistsError:
-    fields = differences(existing, requested)
-    message = f"agent {name!r} exists with another definition: {described(fields)}; use another name, or delete it first"
-    return AlreadyExistsError(message, "AGENT_EXISTS", agent=name, fields=",".join(fields))
-
-
-def _check_name(name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise InvalidArgumentError(
-            "agent", f"{name!r} must be 1 to 128 letters, digits and . _ - : /, beginning with a letter or digit"
-        )

@@ -7,12 +7,11 @@ Every function takes a record and either returns events (maybe none) and the con
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from safe_psrl.learner import AgentState, Plan, SafePsrl, Transition
-from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
-from safe_psrl_server.agents.episode import COMPLETED, Episode
-from safe_psrl_server.agents.events import Observation, write_steps
-from safe_psrl_server.agents.guard import guarding
-from safe_psrl_server.agents.messages import write_policy
+from safe_psrl.learner import AgentState, SafePsrl
+from safe_psrl.transition import Transition
+from safe_psrl_proto.v1 import control_pb2, events_pb2
+from safe_psrl_server.agents.episode import Episode
+from safe_psrl_server.agents.episode_events import TimedPlan, ending, observing
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.validation import (
     check_continuity,
@@ -42,13 +41,6 @@ class Decision(NamedTuple, Generic[Reply]):
     events: Sequence[events_pb2.Event]
     reply: Reply
     refusal: ServiceError | None = None
-
-
-class TimedPlan(NamedTuple):
-    """A plan and the seconds it took."""
-
-    plan: Plan
-    seconds: float
 
 
 class PlanNeeded(NamedTuple, Generic[Reply]):
@@ -142,66 +134,6 @@ def make_room(record: AgentRecord, abandon_open: bool, now_micros: int, ended: i
     return [ending(episode, ABANDONED, now_micros) for episode in inactive]
 
 
-CERTIFICATES: Final = {
-    "confidence": model_pb2.CERTIFICATE_CONFIDENCE,
-    "certain": model_pb2.CERTIFICATE_CERTAIN,
-    "none": model_pb2.CERTIFICATE_NONE,
-}
-
-
-def starting(
-    record: AgentRecord, planned: TimedPlan, request: control_pb2.StartEpisodeRequest, planned_by: str, now_micros: int
-) -> events_pb2.Event:
-    """The event that starts the episode of a plan."""
-    plan, event = planned.plan, events_pb2.Event(time_micros=now_micros)
-    started = event.episode_started
-    started.incarnation = record.created_micros
-    started.episode, started.request_id = plan.episode, request.request_id
-    started.pessimism.extend(plan.pessimism.tolist())
-    started.dual_scale.extend(plan.dual_scale.tolist())
-    started.dual_variables.extend(plan.dual_variables.tolist())
-    started.next_dual_variables.extend(plan.next_dual_variables.tolist())
-    started.predicted_reward = plan.predicted_reward
-    started.predicted_costs.extend(plan.predicted_costs.tolist())
-    started.kernel_draws, started.kernel_satisfiable = plan.kernel_draws, plan.kernel_satisfiable
-    started.planned_by, started.plan_seconds = planned_by, planned.seconds
-    started.cost_budgets.extend(record.definition.cost_budgets)
-    if plan.drift is not None:
-        started.drift_statistic = plan.drift.statistic
-    if plan.certified_costs is not None:
-        started.certified_costs.extend(plan.certified_costs.tolist())
-        started.certificate = CERTIFICATES[plan.certificate]
-    write_policy(plan, started.policy)
-    if request.HasField("state"):
-        started.state = request.state
-    return event
-
-
-def detecting(record: AgentRecord, plan: Plan, now_micros: int) -> list[events_pb2.Event]:
-    """The event of drift that was detected when the episode was planned; none if it was not."""
-    if plan.drift is None or not plan.drift.detected:
-        return []
-    rows = [events_pb2.RowStatistic(**row._asdict()) for row in plan.drift.rows]
-    on_detect, guard = record.definition.learner.drift.on_detect, record.definition.message.guard
-    paused = on_detect == "pause" or guard.on_drift
-    detected = events_pb2.DriftDetected(statistic=plan.drift.statistic, rows=rows, on_detect=on_detect, paused=paused)
-    return [events_pb2.Event(time_micros=now_micros, drift_detected=detected)]
-
-
-def ending(
-    episode: Episode, end: "events_pb2.EpisodeEnd.ValueType", now_micros: int, steps: Sequence[Transition] = ()
-) -> events_pb2.Event:
-    """The event that ends `episode` after `steps` more."""
-    played = [*episode.transitions, *steps]
-    event = events_pb2.Event(time_micros=now_micros)
-    ended = event.episode_ended
-    ended.episode, ended.end, ended.steps = episode.number, end, len(played)
-    ended.reward = sum((step.reward for step in played), 0.0)
-    num_constraints = len(episode.started.pessimism)
-    ended.costs.extend([sum((step.costs[i] for step in played), 0.0) for i in range(num_constraints)])
-    return event
-
-
 def end_episode(
     record: AgentRecord, number: int, end: "events_pb2.EpisodeEnd.ValueType", now_micros: int, *, incarnation: int = 0
 ) -> Decision[Episode]:
@@ -292,18 +224,6 @@ def report(
 def ends_at(episode: Episode, step: int) -> bool:
     """Whether the reported `step` was the last one: of the horizon, or because the episode was ended there."""
     return step == episode.policy.shape[0] - 1 or (not episode.is_open and step == episode.next_step - 1)
-
-
-def observing(
-    record: AgentRecord, episode: Episode, steps: Sequence[Transition], done: bool, now_micros: int
-) -> list[events_pb2.Event]:
-    """The events of new `steps` of `episode`, which ends with them if `done`; then its guard may pause the agent."""
-    event = events_pb2.Event(time_micros=now_micros)
-    write_steps(event.transitions_observed, Observation(episode.number, steps, episode.overridden(steps)))
-    if not done:
-        return [event]
-    ended = ending(episode, COMPLETED, now_micros, steps)
-    return [event, ended, *guarding(record, episode, ended.episode_ended.costs, now_micros)]
 
 
 def report_all(record: AgentRecord, episode: Episode, transitions: Sequence[control_pb2.Transition]) -> ReportedSteps:

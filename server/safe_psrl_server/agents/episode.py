@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, Final, Self
 
 from safe_psrl.arrays import Policy
-from safe_psrl.learner import Transition
+from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agents.definition import Definition
 from safe_psrl_server.agents.messages import policy_from_message

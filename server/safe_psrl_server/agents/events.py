@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from safe_psrl.learner import Transition
+from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 
 

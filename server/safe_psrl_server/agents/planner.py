@@ -14,7 +14,8 @@ from safe_psrl.arrays import Mask
 from safe_psrl.errors import PlanStoppedError
 from safe_psrl.learner import AgentState, SafePsrl
 from safe_psrl.version import __version__
-from safe_psrl_server.agents.decisions import Decision, PlanNeeded, TimedPlan
+from safe_psrl_server.agents.decisions import Decision, PlanNeeded
+from safe_psrl_server.agents.episode_events import TimedPlan
 from safe_psrl_server.agents.events import encode, is_large
 from safe_psrl_server.agents.inbox import Call, Prepared
 from safe_psrl_server.agents.messages import policy_from_message

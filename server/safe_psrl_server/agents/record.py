@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl.arrays import Floats
-from safe_psrl.learner import AgentState, Tables, Transition
+from safe_psrl.learner import AgentState, Tables
+from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agents.definition import Definition, definition_of
 from safe_psrl_server.agents.episode import COMPLETED, OPEN, Episode, Totals

@@ -7,7 +7,8 @@ import numpy as np
 
 from safe_psrl.arrays import Mask
 from safe_psrl.errors import TransitionError
-from safe_psrl.learner import AgentState, check_transition
+from safe_psrl.learner import AgentState
+from safe_psrl.transition import check_transition
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.agents.decisions import MAX_REQUEST_ID
 from safe_psrl_server.agents.episode import PER_CONSTRAINT, Episode

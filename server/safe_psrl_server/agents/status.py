@@ -5,8 +5,8 @@ from typing import Final
 from safe_psrl.learner import AgentState, SafePsrl
 from safe_psrl.methods.bounds import constraint_regret_bound, dual_variable_bound, episodes_above_budget
 from safe_psrl_proto.v1 import admin_pb2, events_pb2, model_pb2
-from safe_psrl_server.agents.decisions import CERTIFICATES
 from safe_psrl_server.agents.definition import Definition
+from safe_psrl_server.agents.episode_events import CERTIFICATES
 from safe_psrl_server.agents.planner import is_short
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.registry import Agent

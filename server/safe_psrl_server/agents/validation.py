@@ -1,6 +1,6 @@
 """Checks of what a call names: states, steps, episodes, transitions. Each raises a `ServiceError` and changes nothing."""
 
-from safe_psrl.learner import Transition
+from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.agents.definition import Definition
 from safe_psrl_server.agents.episode import COMPLETED, Episode

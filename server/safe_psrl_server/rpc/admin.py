@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import structlog
 
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
-from safe_psrl_server.agents.commands import AgentCommands, spec_from_request
+from safe_psrl_server.agents.administration import Administration, spec_from_request
 from safe_psrl_server.agents.history import history_of
 from safe_psrl_server.agents.messages import pack
 from safe_psrl_server.agents.record import AgentRecord
@@ -35,15 +35,15 @@ log = structlog.get_logger()
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """Methods raise `ServiceError`; `AccessControl`, which surrounds every call, turns it into a status."""
 
-    def __init__(self, commands: AgentCommands, quotas: Quotas = Quotas()) -> None:  # noqa: B008  # immutable
-        self._commands = commands
+    def __init__(self, administration: Administration, quotas: Quotas = Quotas()) -> None:  # noqa: B008  # immutable
+        self._administration = administration
         self._quotas = quotas
-        self._feed = StatusFeed(commands.agents)
+        self._feed = StatusFeed(administration.agents)
         self._turns = Turns(THREADS_OF_A_CALLER)
 
     @property
     def _agents(self) -> AgentService:
-        return self._commands.agents
+        return self._administration.agents
 
     async def CreateAgent(self, request: admin_pb2.CreateAgentRequest, context: Context) -> admin_pb2.CreateAgentResponse:
         check_text("preset", request.preset, MAX_NAME)  # before similar names are looked for
@@ -51,7 +51,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
         async def create() -> bool:
             async with reserved_room(self._agents, self._quotas, request.agent, spec.cmdp):
-                _, existed = await self._commands.create(request.agent, spec)
+                _, existed = await self._administration.create(request.agent, spec)
             return existed
 
         existed = await self._in_turn(request.agent, create)
@@ -80,22 +80,22 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return response
 
     async def DeleteAgent(self, request: admin_pb2.DeleteAgentRequest, context: Context) -> admin_pb2.DeleteAgentResponse:
-        await self._commands.delete(request.agent)
+        await self._administration.delete(request.agent)
         _note("agent deleted", context, agent=request.agent)
         return admin_pb2.DeleteAgentResponse()
 
     async def PauseAgent(self, request: admin_pb2.PauseAgentRequest, context: Context) -> admin_pb2.PauseAgentResponse:
-        record = await self._commands.pause(request.agent, request.reason)
+        record = await self._administration.pause(request.agent, request.reason)
         _note("agent paused", context, agent=request.agent, reason=request.reason)
         return admin_pb2.PauseAgentResponse(status=record_status(record))
 
     async def ResumeAgent(self, request: admin_pb2.ResumeAgentRequest, context: Context) -> admin_pb2.ResumeAgentResponse:
-        record = await self._commands.resume(request.agent)
+        record = await self._administration.resume(request.agent)
         _note("agent resumed", context, agent=request.agent)
         return admin_pb2.ResumeAgentResponse(status=record_status(record))
 
     async def UpdateAgent(self, request: admin_pb2.UpdateAgentRequest, context: Context) -> admin_pb2.UpdateAgentResponse:
-        updated = await self._in_turn(request.agent, lambda: self._commands.update(request))
+        updated = await self._in_turn(request.agent, lambda: self._administration.update(request))
         response = admin_pb2.UpdateAgentResponse(changes=updated.changes)
         if request.dry_run:
             previews = await self._read(request.agent, lambda record: previews_of(record, updated.definition))
@@ -166,7 +166,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
         async def create() -> None:
             async with reserved_room(self._agents, self._quotas, name, snapshot.spec.cmdp):
-                await self._commands.import_snapshot(name, snapshot)
+                await self._administration.import_snapshot(name, snapshot)
 
         await self._in_turn(name, create)
         _note("agent imported", context, agent=name)

@@ -11,9 +11,10 @@ from tests.safe_psrl.cases import TWO_CONSTRAINTS, first_plan, named_case, rando
 
 from safe_psrl import CmdpSpec, Constraint, SafePsrl, SafePsrlOptions, SimulatedRun, SpecError, preset
 from safe_psrl.errors import PlanStoppedError
-from safe_psrl.learner import Plan, Transition
+from safe_psrl.learner import Plan
 from safe_psrl.planning.evaluation import evaluate_policy
 from safe_psrl.problem.documents import options_from_document, options_to_document
+from safe_psrl.transition import Transition
 from safe_psrl_experiments.runs import Job, run_job
 from safe_psrl_testbed import scenario_named
 from safe_psrl_testbed.kernels import KERNELS

@@ -122,7 +122,7 @@ async def test_pause_stops_new_episodes_at_once(bench: Bench) -> None:
     assert record.version == version
     assert (await bench.act(0)).fallback
     assert await bench.is_verified()
-    await bench.commands.resume("a")
+    await bench.administration.resume("a")
     await bench.start()
     assert detections(bench) == 1
 
@@ -143,7 +143,7 @@ async def test_recovery_and_import_have_the_same_statistics(new_bench: NewBench,
     again = await new_bench(f"sqlite:{tmp_path}")
     await play(again, PATHS[13:])
     other = await new_bench()
-    await other.commands.import_snapshot("a", exported)
+    await other.administration.import_snapshot("a", exported)
     await play(other, PATHS[13:])
     for bench in (again, other):
         assert bench.record().totals.drift_detections == whole.record().totals.drift_detections > 0

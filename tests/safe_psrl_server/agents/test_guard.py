@@ -62,7 +62,7 @@ async def test_resuming_begins_anew(bench: Bench) -> None:
     await bench.create(**guard(max_strong_violation=1.0))
     await play(bench, 3.0)
     assert bench.record().paused
-    await bench.commands.resume("a")
+    await bench.administration.resume("a")
     assert not bench.record().paused_by_guard
     await play(bench, 2.0)
     assert not bench.record().paused

@@ -56,7 +56,7 @@ async def test_a_large_policy_is_stored_once_and_until_its_episode_is_forgotten(
     assert [(event.policy.horizon, event.policy.num_states, len(event.policy.actions)) for event in started] == [
         (HORIZON, 4, 0)
     ] * 4
-    await bench.commands.delete("a")
+    await bench.administration.delete("a")
     assert await stored_policies(bench.store) == set()
 
 
@@ -143,7 +143,7 @@ def test_what_is_stored_is_what_is_remembered(calls: list[str], most: int) -> No
             elif call == "snapshot":
                 await bench.snapshot("a")
             elif call == "delete":
-                await bench.commands.delete("a")
+                await bench.administration.delete("a")
                 assert await stored_policies(bench.store) == set()
                 await bench.create(max_open_episodes=most)
             assert await stored_policies(bench.store) == set(bench.record("a").episodes)
@@ -211,7 +211,7 @@ async def test_export_and_import_carry_the_policies(bench: Bench) -> None:
     await bench.started(request_id="key")
     await step(bench, 1, 0, 0)
     exported = snapshot_of(bench.record("a"), with_policies=True)
-    await bench.commands.import_snapshot("b", exported)
+    await bench.administration.import_snapshot("b", exported)
     assert len((await bench.store.load("b")).events[0]) < 5_000
     again = await recovered(bench)
     for name in ("a", "b"):
@@ -225,7 +225,7 @@ async def test_an_export_without_its_policies_is_refused(bench: Bench) -> None:
     await bench.create(horizon=HORIZON)
     await bench.started()
     with pytest.raises(InvalidArgumentError, match="episode 1: its policy has the wrong size"):
-        await bench.commands.import_snapshot("b", snapshot_of(bench.record("a")))
+        await bench.administration.import_snapshot("b", snapshot_of(bench.record("a")))
 
 
 async def test_a_store_is_copied_with_its_policies(new_bench: NewBench, tmp_path: Path, database: str) -> None:

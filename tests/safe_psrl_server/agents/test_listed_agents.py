@@ -50,7 +50,7 @@ async def test_learning_equals_the_library_through_crashes(tmp_path: Path, per_s
     for part, every in enumerate((7, 1000, 12, 1000)):
         bench = await Bench(SqliteStore(tmp_path / str(part)), every_events=every).open()
         if part == 0:
-            await bench.commands.create("a", message)
+            await bench.administration.create("a", message)
         for _ in range(5):
             await play(bench, environment)
         run.advance(5)
@@ -132,14 +132,14 @@ async def test_a_snapshot_is_as_large_as_the_support(bench: Any) -> None:
     sizes = []
     for num_states in (500, 1000, 2000):
         spec, kernel = ring(num_states, 2)
-        await bench.commands.create("a", model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), seed=SEED))
+        await bench.administration.create("a", model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), seed=SEED))
         await play(bench, TabularEnvironment(spec, kernel))
         record = bench.record("a")
         data = snapshot_of(record).SerializeToString()
         sizes.append(len(data))
         assert restored("a", data).digest() == record.digest()
         check_record(restored("a", data))
-        await bench.commands.delete("a")
+        await bench.administration.delete("a")
     assert all(more < 2.5 * fewer for fewer, more in pairwise(sizes))
 
 

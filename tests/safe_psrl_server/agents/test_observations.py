@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from safe_psrl.learner import Transition
+from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agents import decisions
+from safe_psrl_server.agents.episode_events import observing
 from safe_psrl_server.agents.events import Observation, read_steps, write_steps
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.snapshot import snapshot_of
@@ -42,7 +43,7 @@ def test_actions_that_were_not_proposed_are_counted() -> None:
     proposed = record.episodes[1].policy.tolist()
     path = [transition(0, proposed[0][0], 2), transition(2, (proposed[1][2] + 1) % 2, 1)]
     fresh = decisions.report_all(record, record.episodes[1], path).fresh
-    (event,) = decisions.observing(record, record.episodes[1], fresh, False, 2)
+    (event,) = observing(record, record.episodes[1], fresh, False, 2)
     record.apply(event)
     reader.apply(events_pb2.Event.FromString(event.SerializeToString()))
     assert [one.totals.overridden_actions for one in (record, reader)] == [1, 1]

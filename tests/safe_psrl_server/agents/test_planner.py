@@ -79,7 +79,7 @@ def planned_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_steps_and_trajectories_reach_the_plans_of_worker_threads(new_bench: NewBench, planned_by: list[str]) -> None:
     """Counts have every reported step, and recovery gives the same record."""
     bench = await new_bench()
-    await bench.commands.create("a", model_pb2.AgentSpec(cmdp=cmdp_to_message(long_problem())))
+    await bench.administration.create("a", model_pb2.AgentSpec(cmdp=cmdp_to_message(long_problem())))
     await bench.start()
     path = [
         control_pb2.Transition(state=step, action=step % 4, next_state=step + 1, costs=[0.1 * (step % 7)])

@@ -29,8 +29,8 @@ async def test_a_damaged_agent_is_quarantined_and_the_others_go_on(new_bench: Ne
         again.start,
         again.act,
         again.create,
-        lambda: again.commands.delete("a"),
-        lambda: again.commands.pause("a", ""),
+        lambda: again.administration.delete("a"),
+        lambda: again.administration.pause("a", ""),
         lambda: again.agents.verify("a"),
     ):
         with pytest.raises(DataLossError, match="event 1 was changed"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from safe_psrl.learner import Transition
+from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents import decisions
 from safe_psrl_server.errors import (
@@ -129,8 +129,8 @@ async def test_a_refused_call_changes_nothing(bench: Bench) -> None:
         bench.report(transition(0, 1, 0), episode=1, step=2),
         bench.report(transition(0, 1, 0), episode=9, step=0),
         bench.end(9),
-        bench.commands.create("a", make_spec(seed=5)),
-        bench.commands.create("b", model_pb2.AgentSpec()),
+        bench.administration.create("a", make_spec(seed=5)),
+        bench.administration.create("b", model_pb2.AgentSpec()),
     ]
     for call in calls:
         with pytest.raises(ServiceError):
@@ -187,7 +187,7 @@ async def test_the_tables_of_a_deleted_agent_are_let_go(bench: Bench) -> None:
     """Or whoever creates and deletes agents under ever new names would fill the memory."""
     await bench.begin()
     record = weakref.ref(bench.record("a"))
-    await bench.commands.delete("a")
+    await bench.administration.delete("a")
     await bench.agents.runtime.finish()
     gc.collect()
     assert record() is None
@@ -197,8 +197,8 @@ async def test_the_tables_of_a_deleted_agent_are_let_go(bench: Bench) -> None:
 
 async def test_the_name_can_be_used_again(bench: Bench) -> None:
     await bench.create()
-    await bench.commands.delete("a")
-    record, existed = await bench.commands.create("a", make_spec(seed=1))
+    await bench.administration.delete("a")
+    record, existed = await bench.administration.create("a", make_spec(seed=1))
     assert not existed
     assert record.version == 1
     assert await bench.is_verified()
@@ -209,7 +209,7 @@ async def test_a_snapshot_of_a_deleted_agent_is_not_stored_for_its_successor(ben
     await bench.begin()
     old = bench.agents.registry.resident("a")
     assert old is not None
-    await bench.commands.delete("a")
+    await bench.administration.delete("a")
     await bench.begin()
     await bench.agents.compactor.save(old)
     assert (await bench.store.heads())["a"].snapshot_version == 0

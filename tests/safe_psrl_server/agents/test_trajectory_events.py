@@ -104,7 +104,7 @@ def test_a_trajectory_teaches_what_its_steps_teach(played: list[Played], learned
     async def compare() -> None:
         bench = await Bench(MemoryStore()).open()
         for name in ("steps", "trajectories"):
-            await bench.commands.create(name, definition(learned, stationary, listed))
+            await bench.administration.create(name, definition(learned, stationary, listed))
         await learn_by_steps(bench.commands, played)
         await learn_by_trajectories(bench.commands, played)
         one, other = [await bench.agents.verify(name) for name in ("steps", "trajectories")]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from safe_psrl_proto.v1 import admin_pb2, events_pb2, model_pb2
-from safe_psrl_server.agents.commands import Updated
+from safe_psrl_server.agents.administration import Updated
 from safe_psrl_server.agents.history import history_of
 from safe_psrl_server.errors import FailedPreconditionError, InvalidArgumentError
 from tests.safe_psrl_server.specs import make_spec, set_fields, transition
@@ -18,7 +18,7 @@ async def update(bench: Any, path: str, value: Any, agent: str = "a", **fields: 
     request = admin_pb2.UpdateAgentRequest(agent=agent, update=make_spec(), reason=fields.pop("reason", ""), **fields)
     request.update_mask.paths.append(path)
     set_fields(request.update, {path.replace("energy", "0").replace("wear", "1"): value})
-    return await bench.commands.update(request)
+    return await bench.administration.update(request)
 
 
 async def play(bench: Any, episode: int, *costs: float, agent: str = "a") -> None:
@@ -50,8 +50,8 @@ async def test_a_new_budget_is_that_of_the_next_episode(bench: Any) -> None:
 async def test_the_log_says_who_did_what_and_why(bench: Any) -> None:
     await bench.begin()
     await update(bench, BUDGET, 1.0, reason="the night tariff")
-    await bench.commands.pause("a", "maintenance")
-    await bench.commands.resume("a")
+    await bench.administration.pause("a", "maintenance")
+    await bench.administration.resume("a")
     entries = bench.record().log
     kinds = [events_pb2.LogKind.Name(entry.kind).removeprefix("LOG_KIND_").lower() for entry in entries]
     assert kinds == ["created", "updated", "paused", "resumed"]
@@ -108,7 +108,7 @@ async def test_an_impossible_update_names_its_field_and_changes_nothing(
     await bench.create()
     record, version = bench.record(), bench.record().version
     with pytest.raises(InvalidArgumentError, match=complaint):
-        await update(bench, path, value) if value is not None else await bench.commands.update(named(path))
+        await update(bench, path, value) if value is not None else await bench.administration.update(named(path))
     assert record.version == version
     assert record.definition_version == 1
 
@@ -123,18 +123,18 @@ def named(path: str) -> admin_pb2.UpdateAgentRequest:
 async def test_a_mask_without_fields_is_refused(bench: Any) -> None:
     await bench.create()
     with pytest.raises(InvalidArgumentError, match="must name the fields"):
-        await bench.commands.update(admin_pb2.UpdateAgentRequest(agent="a", update=make_spec()))
+        await bench.administration.update(admin_pb2.UpdateAgentRequest(agent="a", update=make_spec()))
     with pytest.raises(InvalidArgumentError, match="the agent has no constraint 'noise'"):
-        await bench.commands.update(named("cmdp.constraints.noise.cost_budget"))
+        await bench.administration.update(named("cmdp.constraints.noise.cost_budget"))
     with pytest.raises(InvalidArgumentError, match="the update has no constraint 'energy'"):
-        await bench.commands.update(named(BUDGET))
+        await bench.administration.update(named(BUDGET))
 
 
 async def test_what_is_learned_cannot_change(bench: Any) -> None:
     """Whether a cost is known is part of what was learned of it."""
     await bench.create()
     with pytest.raises(InvalidArgumentError, match="cannot change"):
-        await bench.commands.declare("a", make_spec(learned=True), "declared")
+        await bench.administration.declare("a", make_spec(learned=True), "declared")
 
 
 async def test_an_open_episode_is_played_by_the_definition_it_began_with(bench: Any) -> None:
@@ -146,7 +146,7 @@ async def test_an_open_episode_is_played_by_the_definition_it_began_with(bench: 
     request.update.cmdp.available_actions.values[:] = available
     request.update.cmdp.reward.values[:] = [0.9] * 12
     request.update_mask.paths.extend(["cmdp.available_actions", "cmdp.reward"])
-    await bench.commands.update(request)
+    await bench.administration.update(request)
     await bench.report(transition(action=0), episode=1, step=0)
     assert bench.record().episodes[1].transitions[0].reward == 0.0
     await bench.snapshot()  # the old definition is in it
@@ -174,11 +174,11 @@ async def test_a_fallback_policy_comes_and_goes(bench: Any) -> None:
     await bench.create()
     request = admin_pb2.UpdateAgentRequest(agent="a", update=make_spec(fallback=True))
     request.update_mask.paths.append("fallback_policy")
-    await bench.commands.update(request)
-    await bench.commands.pause("a", "")
+    await bench.administration.update(request)
+    await bench.administration.pause("a", "")
     assert (await bench.act(0)).fallback
     request.update.ClearField("fallback_policy")
-    await bench.commands.update(request)
+    await bench.administration.update(request)
     with pytest.raises(FailedPreconditionError, match="paused"):
         await bench.act(0)
 
@@ -212,9 +212,9 @@ async def test_a_dry_run_changes_nothing_and_says_what_would(bench: Any) -> None
 
 async def test_a_declared_agent_is_brought_to_its_definition(bench: Any) -> None:
     spec = make_spec()
-    assert await bench.commands.declare("a", spec, "declared") == []
-    assert await bench.commands.declare("a", spec, "declared") == []
+    assert await bench.administration.declare("a", spec, "declared") == []
+    assert await bench.administration.declare("a", spec, "declared") == []
     spec.cmdp.constraints[0].cost_budget = 1.0
-    assert await bench.commands.declare("a", spec, "declared") == ["constraints.energy.cost_budget is 1.0, was 1.5"]
+    assert await bench.administration.declare("a", spec, "declared") == ["constraints.energy.cost_budget is 1.0, was 1.5"]
     with pytest.raises(InvalidArgumentError, match=r"spec.seed.*cannot change"):
-        await bench.commands.declare("a", model_pb2.AgentSpec(cmdp=spec.cmdp, seed=4), "declared")
+        await bench.administration.declare("a", model_pb2.AgentSpec(cmdp=spec.cmdp, seed=4), "declared")

@@ -118,7 +118,7 @@ def test_actions_of_a_fallback_policy_are_counted(played: Played) -> None:
 async def test_concurrent_calls_share_commits(new_bench: NewBench, tmp_path: Path) -> None:
     bench = await new_bench(f"sqlite:{tmp_path}")
     count = bench.agents.meter.registry.get_sample_value
-    await asyncio.gather(*(bench.commands.create(f"agent-{i}", make_spec()) for i in range(50)))
+    await asyncio.gather(*(bench.administration.create(f"agent-{i}", make_spec()) for i in range(50)))
     assert count("safe_psrl_store_commit_events_sum") == 50
     assert count("safe_psrl_store_commit_events_count") == count("safe_psrl_store_commit_seconds_count") < 50
     assert 0 < count("safe_psrl_store_commit_seconds_sum") < 60

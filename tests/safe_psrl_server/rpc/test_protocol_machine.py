@@ -259,7 +259,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         request = admin_pb2.UpdateAgentRequest(agent="a", update=model_pb2.AgentSpec(cmdp=model_pb2.CmdpSpec()))
         request.update.cmdp.constraints.add(name="energy", cost_budget=budget)
         request.update_mask.paths.append("cmdp.constraints.energy.cost_budget")
-        self.run(lambda: self.bench.commands.update(request))
+        self.run(lambda: self.bench.administration.update(request))
         document = spec_to_document(self.learner.spec)
         self.updates += document["constraints"][0]["cost_budget"] != budget
         document["constraints"][0]["cost_budget"] = budget
@@ -268,7 +268,7 @@ class ProtocolMachine(RuleBasedStateMachine):
     @rule()
     def pause_or_resume(self) -> None:
         self.paused = not self.paused
-        self.run(lambda: self.bench.commands.pause("a", "test") if self.paused else self.bench.commands.resume("a"))
+        self.run(lambda: self.bench.administration.pause("a", "test") if self.paused else self.bench.administration.resume("a"))
 
     @rule()
     def restart(self) -> None:

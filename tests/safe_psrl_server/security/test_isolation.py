@@ -123,12 +123,12 @@ def test_assumption_1_is_checked_once(tmp_path: Path, monkeypatch: pytest.Monkey
 async def test_a_plan_can_be_stopped_by_pausing_and_by_deleting() -> None:
     bench = await Bench().open()
     for name in ("a", "b"):
-        await bench.commands.create(name, unlucky_spec())
+        await bench.administration.create(name, unlucky_spec())
     plans = [bench.start(name) for name in ("a", "b")]
     await asyncio.sleep(0.1)
     async with asyncio.timeout(10):
-        await bench.commands.pause("a", "stop it")
-        await bench.commands.delete("b")
+        await bench.administration.pause("a", "stop it")
+        await bench.administration.delete("b")
     for plan in plans:
         with pytest.raises(Exception, match="was stopped; try again"):
             await plan
@@ -139,7 +139,7 @@ async def test_a_plan_ends_with_its_caller() -> None:
     """Its thread is free for the next one."""
     bench = await Bench(planning_threads=1).open()
     for name in ("a", "b"):
-        await bench.commands.create(name, unlucky_spec(1_000_000 if name == "a" else 1))
+        await bench.administration.create(name, unlucky_spec(1_000_000 if name == "a" else 1))
     plan = bench.start("a")
     await asyncio.sleep(0.1)
     plan.cancel()

@@ -58,11 +58,11 @@ async def fill(bench: Bench) -> dict[str, bytes]:
         await bench.end(2, name)
         await play(bench, name, 2, 1)
         await bench.snapshot(name)
-    await bench.commands.delete("gone")
+    await bench.administration.delete("gone")
     for name in ("7", "omega"):  # after the last snapshot
         await bench.end(2, name)
         await play(bench, name, 2, 1)
-    await bench.commands.pause("omega", "night")
+    await bench.administration.pause("omega", "night")
     return states_in(bench)
 
 

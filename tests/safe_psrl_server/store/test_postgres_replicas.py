@@ -54,15 +54,15 @@ def looking(agent: str) -> Operation:
 
 
 def creating(agent: str) -> Operation:
-    return compared(lambda bench: bench.commands.create(agent, make_spec(fallback=True)), itemgetter(1))
+    return compared(lambda bench: bench.administration.create(agent, make_spec(fallback=True)), itemgetter(1))
 
 
 KINDS: list[tuple[Callable[[str], Operation], int]] = [  # calls that need no state, and how often they are chosen
     (creating, 6),
-    (lambda agent: compared(lambda bench: bench.commands.pause(agent, "why"), attrgetter("paused")), 4),
-    (lambda agent: compared(lambda bench: bench.commands.resume(agent), attrgetter("paused")), 8),
+    (lambda agent: compared(lambda bench: bench.administration.pause(agent, "why"), attrgetter("paused")), 4),
+    (lambda agent: compared(lambda bench: bench.administration.resume(agent), attrgetter("paused")), 8),
     (looking, 12),
-    (lambda agent: lambda bench: bench.commands.delete(agent), 2),
+    (lambda agent: lambda bench: bench.administration.delete(agent), 2),
 ]
 
 
@@ -151,8 +151,8 @@ async def test_an_agent_that_was_created_elsewhere_is_found(pair: Pair) -> None:
     started = await there.start()
     assert started.episode == 1
     assert (await here.act()).episode == 1
-    await there.commands.delete("a")
-    for call in (here.agents.record("a"), here.commands.pause("a", "")):
+    await there.administration.delete("a")
+    for call in (here.agents.record("a"), here.administration.pause("a", "")):
         with pytest.raises(NotFoundError):
             await call
     await here.create(horizon=2)
@@ -179,8 +179,8 @@ async def test_calls_of_a_stream_keep_their_order_at_a_replica_that_has_to_look_
 async def test_asking_for_names_that_are_none_leaves_nothing_behind(pair: Pair) -> None:
     for i in range(20):
         with pytest.raises(NotFoundError):
-            await pair[0].commands.delete(f"nobody-{i}")
-    together = await asyncio.gather(*(pair[0].commands.delete("nobody") for _ in range(20)), return_exceptions=True)
+            await pair[0].administration.delete(f"nobody-{i}")
+    together = await asyncio.gather(*(pair[0].administration.delete("nobody") for _ in range(20)), return_exceptions=True)
     assert {type(error) for error in together} == {NotFoundError}
     assert pair[0].agents.agents() == []
 
@@ -201,7 +201,7 @@ async def test_a_pause_at_one_replica_holds_at_the_other_at_once(pair: Pair) -> 
     here, there = pair
     await here.begin(fallback=True)
     assert not (await there.act(episode=1, step=0)).fallback
-    await here.commands.pause("a", "look")
+    await here.administration.pause("a", "look")
     assert (await there.act(episode=1, step=0)).fallback
 
 
@@ -278,7 +278,7 @@ async def test_a_page_of_the_list_reads_no_more_than_it_shows(pair: Pair) -> Non
     """Agents that others created, without those that others deleted."""
     here, there = pair
     await here.create(*(f"agent-{i}" for i in range(9)))
-    await here.commands.delete("agent-3")
+    await here.administration.delete("agent-3")
     await there.agents.refresh("agent-1", 3)
     assert [agent.name for agent in there.agents.agents()] == ["agent-2", "agent-4", "agent-5"]
     await there.agents.refresh("", 2, lambda name: name in {"agent-0", "agent-8"})
@@ -306,7 +306,7 @@ async def test_an_agent_that_another_replica_created_again_is_not_mistaken_for_t
     await here.create(seed=1)
     await here.start()
     old = await there.agents.record("a")
-    await here.commands.delete("a")
+    await here.administration.delete("a")
     here.clock.pass_seconds(1.0)
     await here.create(seed=2)
     await here.start()

@@ -1,0 +1,91 @@
+"""The events of an episode: its start, its steps and its end; and those that come with them, of drift and of a guard."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from safe_psrl.learner import Plan
+from safe_psrl.transition import Transition
+from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
+from safe_psrl_server.agents.episode import COMPLETED, Episode
+from safe_psrl_server.agents.events import Observation, write_steps
+from safe_psrl_server.agents.guard import guarding
+from safe_psrl_server.agents.messages import write_policy
+from safe_psrl_server.agents.record import AgentRecord
+
+CERTIFICATES: Final = {
+    "confidence": model_pb2.CERTIFICATE_CONFIDENCE,
+    "certain": model_pb2.CERTIFICATE_CERTAIN,
+    "none": model_pb2.CERTIFICATE_NONE,
+}
+
+
+class TimedPlan(NamedTuple):
+    """A plan and the seconds it took."""
+
+    plan: Plan
+    seconds: float
+
+
+def starting(
+    record: AgentRecord, planned: TimedPlan, request: control_pb2.StartEpisodeRequest, planned_by: str, now_micros: int
+) -> events_pb2.Event:
+    """The event that starts the episode of a plan."""
+    plan, event = planned.plan, events_pb2.Event(time_micros=now_micros)
+    started = event.episode_started
+    started.incarnation = record.created_micros
+    started.episode, started.request_id = plan.episode, request.request_id
+    started.pessimism.extend(plan.pessimism.tolist())
+    started.dual_scale.extend(plan.dual_scale.tolist())
+    started.dual_variables.extend(plan.dual_variables.tolist())
+    started.next_dual_variables.extend(plan.next_dual_variables.tolist())
+    started.predicted_reward = plan.predicted_reward
+    started.predicted_costs.extend(plan.predicted_costs.tolist())
+    started.kernel_draws, started.kernel_satisfiable = plan.kernel_draws, plan.kernel_satisfiable
+    started.planned_by, started.plan_seconds = planned_by, planned.seconds
+    started.cost_budgets.extend(record.definition.cost_budgets)
+    if plan.drift is not None:
+        started.drift_statistic = plan.drift.statistic
+    if plan.certified_costs is not None:
+        started.certified_costs.extend(plan.certified_costs.tolist())
+        started.certificate = CERTIFICATES[plan.certificate]
+    write_policy(plan, started.policy)
+    if request.HasField("state"):
+        started.state = request.state
+    return event
+
+
+def detecting(record: AgentRecord, plan: Plan, now_micros: int) -> list[events_pb2.Event]:
+    """The event of drift that was detected when the episode was planned; none if it was not."""
+    if plan.drift is None or not plan.drift.detected:
+        return []
+    rows = [events_pb2.RowStatistic(**row._asdict()) for row in plan.drift.rows]
+    on_detect, guard = record.definition.learner.drift.on_detect, record.definition.message.guard
+    paused = on_detect == "pause" or guard.on_drift
+    detected = events_pb2.DriftDetected(statistic=plan.drift.statistic, rows=rows, on_detect=on_detect, paused=paused)
+    return [events_pb2.Event(time_micros=now_micros, drift_detected=detected)]
+
+
+def ending(
+    episode: Episode, end: "events_pb2.EpisodeEnd.ValueType", now_micros: int, steps: Sequence[Transition] = ()
+) -> events_pb2.Event:
+    """The event that ends `episode` after `steps` more."""
+    played = [*episode.transitions, *steps]
+    event = events_pb2.Event(time_micros=now_micros)
+    ended = event.episode_ended
+    ended.episode, ended.end, ended.steps = episode.number, end, len(played)
+    ended.reward = sum((step.reward for step in played), 0.0)
+    num_constraints = len(episode.started.pessimism)
+    ended.costs.extend([sum((step.costs[i] for step in played), 0.0) for i in range(num_constraints)])
+    return event
+
+
+def observing(
+    record: AgentRecord, episode: Episode, steps: Sequence[Transition], done: bool, now_micros: int
+) -> list[events_pb2.Event]:
+    """The events of new `steps` of `episode`, which ends with them if `done`; then its guard may pause the agent."""
+    event = events_pb2.Event(time_micros=now_micros)
+    write_steps(event.transitions_observed, Observation(episode.number, steps, episode.overridden(steps)))
+    if not done:
+        return [event]
+    ended = ending(episode, COMPLETED, now_micros, steps)
+    return [event, ended, *guarding(record, episode, ended.episode_ended.costs, now_micros)]
