@@ -17,7 +17,7 @@ from safe_psrl.errors import PlanStoppedError
 from safe_psrl.methods.certified import BASES, begin_certified_episode
 from safe_psrl.methods.episode import Draft, Problem, assumption_is_certain, begin_episode, empty_draft, problem_of
 from safe_psrl.planning.evaluation import evaluate_mixture, evaluate_policy
-from safe_psrl.posterior.drift import DriftReading, count_visit, forget, greatest_rows, next_statistic, total_statistic
+from safe_psrl.posterior.drift import DriftReading, count_visit, forget, greatest_rows, total_statistic
 from safe_psrl.posterior.streams import MAX_SEED
 from safe_psrl.posterior.uncertainty import belief_of
 from safe_psrl.problem.checks import checked_integer, sealed
@@ -159,9 +159,11 @@ class SafePsrl:
         step, state, action, next_state, reward, costs = transition
         place = spec.place_of(step, state, action, next_state) if spec.lists_next_states else next_state
         row = step % len(counts), state, action
-        ratio = count_visit(spec.dirichlet_prior[row], counts[row], recent[row], place, keep, keep_recent)
+        rows = spec.dirichlet_prior[row], counts[row], recent[row]
         if self.drift.detect:
-            statistics[row] = next_statistic(statistics[row], ratio)
+            statistics[row] = count_visit(*rows, place, statistics.item(row), keep, keep_recent)
+        else:
+            count_visit(*rows, place, 0.0, keep, keep_recent)
         if spec.learns_signals:
             pair = step % len(visits), state, action
             visits[pair] = visits[pair] * keep + 1.0

@@ -16,7 +16,7 @@ from safe_psrl.methods.certified import begin_certified_episode
 from safe_psrl.methods.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
 from safe_psrl.planning.evaluation import dot, evaluate_mixture, evaluate_policy
 from safe_psrl.planning.optimum import checked_kernel, exact_optimum
-from safe_psrl.posterior.drift import count_visit, forget, next_statistic, total_statistic
+from safe_psrl.posterior.drift import count_visit, forget, total_statistic
 from safe_psrl.posterior.streams import ENVIRONMENT, MAX_SEED, stream_of, uniform
 from safe_psrl.problem.checks import checked_integer, sealed
 from safe_psrl.problem.spec import CmdpSpec
@@ -246,9 +246,11 @@ def play_episode(stream: Words, problem: Problem, world: World, policy: Policy, 
         place = pick(world.cumulative_p[step_p, state, action], uniform(stream))
         step = h if counts.shape[0] > 1 else 0
         rows = (problem.prior[step, state, action], counts[step, state, action], memory.recent[step, state, action])
-        ratio = count_visit(*rows, place, problem.keep, problem.keep_recent)
-        if memory.drift.shape[0] > 0:
-            memory.drift[step, state, action] = next_statistic(memory.drift[step, state, action], ratio)
+        watched = memory.drift.shape[0] > 0
+        statistic = memory.drift[step, state, action] if watched else 0.0
+        statistic = count_visit(*rows, place, statistic, problem.keep, problem.keep_recent)
+        if watched:
+            memory.drift[step, state, action] = statistic
         if world.noisy or visits.shape[0] > 0:
             step_signals = h if world.signals.shape[1] > 1 else 0
             step_visits = h if visits.shape[0] > 1 else 0

@@ -41,17 +41,23 @@ class DriftReading(NamedTuple):
 
 
 @compiled
-def count_visit(prior: Floats, counts: Floats, recent: Floats, place: int, keep: float, keep_recent: float) -> float:
-    """Count a next state in one row [W] of both memories; return LR. Without a short memory `recent` is empty, and LR is 1."""
-    ratio = 1.0
+def count_visit(
+    prior: Floats, counts: Floats, recent: Floats, place: int, statistic: float, keep: float, keep_recent: float
+) -> float:
+    """Count a next state in one row [W] of both memories; return the row's next statistic.
+
+    Without a short memory `recent` is empty, and the statistic stays. It stays as well where both predict alike: a row with
+    one possible next state never says anything.
+    """
     if recent.size > 0:
         weight, total, total_recent = 0.0, 0.0, 0.0
         for t in range(prior.size):
             weight += prior[t]
             total += counts[t]
             total_recent += recent[t]
-        long = (prior[place] + counts[place]) / (weight + total)
-        ratio = (prior[place] + recent[place]) / (weight + total_recent) / long
+        ratio = (prior[place] + recent[place]) / (weight + total_recent) / ((prior[place] + counts[place]) / (weight + total))
+        if ratio != 1.0:
+            statistic = (statistic + 1.0) * ratio
         for t in range(recent.size):
             recent[t] *= keep_recent
         recent[place] += 1.0
@@ -59,13 +65,7 @@ def count_visit(prior: Floats, counts: Floats, recent: Floats, place: int, keep:
         for t in range(counts.size):
             counts[t] *= keep
     counts[place] += 1.0
-    return ratio
-
-
-@compiled
-def next_statistic(statistic: float, ratio: float) -> float:
-    """R after a visit. A ratio of exactly 1 says nothing: a row with one possible next state never has another."""
-    return (statistic + 1.0) * ratio if ratio != 1.0 else statistic
+    return statistic
 
 
 @compiled

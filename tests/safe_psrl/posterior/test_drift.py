@@ -57,7 +57,7 @@ def test_the_ratio_has_mean_one_under_the_long_memory() -> None:
     """What makes the sum of the statistics, less the transitions, a martingale."""
     prior, counts, recent = np.array([0.1, 0.4, 2.0]), np.array([30.0, 2.0, 7.0]), np.array([0.0, 4.5, 1.0])
     predicted = (prior + counts) / (prior + counts).sum()
-    ratios = [count_visit(prior, counts.copy(), recent.copy(), place, 1.0, 0.9) for place in range(3)]
+    ratios = [count_visit(prior, counts.copy(), recent.copy(), place, 0.0, 1.0, 0.9) for place in range(3)]  # (0 + 1) LR
     assert predicted @ ratios == pytest.approx(1.0)
 
 
