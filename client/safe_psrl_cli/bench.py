@@ -35,6 +35,8 @@ Rounds = Annotated[int, typer.Option(metavar="N", min=1, help="Measurements of e
 def learn(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
     """Simulated episodes: Safe PSRL against plain numpy and bare gamma draws, DOPE and OptCMDP against an LP solver.
 
+    Also settling a step with the detector of drift, against without.
+
     Example: safe-psrl bench learn --json learn.json
     """
     from safe_psrl_experiments.bench.learn import bench_learn  # noqa: PLC0415

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from safe_psrl_cli.changing import Then, Walk
+
 
 def experiment(
     environment: Annotated[
@@ -15,7 +17,8 @@ def experiment(
             metavar="ENVIRONMENT",
             show_default=False,
             help="streaming-buffer, inventory, factored-toy, random:states=10,actions=3,horizon=10,seed=0, or a .toml or "
-            ".json file with a specification (its kernel under `transitions`, else drawn from the prior for each seed).",
+            ".json file with a specification (its kernel under `transitions`, else drawn from the prior for each seed). "
+            "The buffer has the parameters fast, slow and departure: streaming-buffer:departure=0.9.",
         ),
     ],
     algorithms: Annotated[
@@ -38,9 +41,12 @@ def experiment(
         typer.Option(
             "--set",
             metavar="NAME.KEY=VALUE",
-            help="A parameter of an algorithm, such as safe-psrl.cap_pessimism=true; may be repeated.",
+            help="A parameter of an algorithm, such as safe-psrl.cap_pessimism=true or certified.drift.on_detect=forget; may "
+            "be repeated.",
         ),
     ] = None,
+    then: Then = None,
+    walk: Walk = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of the table.")] = False,
 ) -> None:
     """Learn in a simulated environment over several seeds; write regrets, a summary and figures like the paper's.
@@ -54,7 +60,11 @@ def experiment(
 
     safe-psrl experiment inventory --set safe-psrl.pessimism_coefficient=0.1
 
-    The coefficient is a number, or one of published (0.05), literal (0.25) and theorem (5).
+    safe-psrl experiment streaming-buffer:departure=0.5 --then streaming-buffer:departure=0.9@30000 --episodes 35000
+    --algorithms certified --set certified.drift.on_detect=forget
+
+    The coefficient is a number, or one of published (0.05), literal (0.25) and theorem (5). The parameters about drift are
+    drift.detect, drift.on_detect (alert, forget), drift.memory_visits, drift.false_alarm_steps, drift.half_life_visits.
     """
     from rich.console import Console  # noqa: PLC0415
 
@@ -70,7 +80,7 @@ def experiment(
         return
     parameters = _parameters(settings or [])
     with Console(stderr=True).status("preparing kernels (about half a minute the first time)"):
-        plan = Experiment(environment, algorithms_named(algorithms), episodes, seeds, parameters)
+        plan = Experiment(environment, algorithms_named(algorithms), episodes, seeds, parameters, tuple(then or ()), walk)
         out.mkdir(parents=True, exist_ok=True)
         warm_up_simulation()
     with progress_bar("episodes") as progress:
@@ -133,11 +143,44 @@ def _show(summary: dict[str, Any], constraints: tuple[str, ...], files: list[Pat
     console = Console()
     console.print(title, highlight=False)
     print_table(table, console)
+    _show_drift(summary, several, console)
     costs = summary["optimum"]["cost"]
     shown = ", ".join(f"{cost:.6f}" for cost in (costs if several else [costs]))
-    console.print(f"Exact optimum: reward {summary['optimum']['reward']:.6f} at cost {shown}.", highlight=False)
+    first = " of the first world" if "changes" in summary or "walk" in summary else ""
+    console.print(f"Exact optimum{first}: reward {summary['optimum']['reward']:.6f} at cost {shown}.", highlight=False)
     for path in files:
         console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+
+
+def _show_drift(summary: dict[str, Any], several: bool, console: Any) -> None:
+    """Before and since the last change of the world, and how often drift was detected."""
+    from safe_psrl_cli.tables import print_table, table_of  # noqa: PLC0415
+
+    changed = {name: values for name, values in summary["algorithms"].items() if "since_change" in values}
+    if changed:
+        after = next(iter(changed.values()))["before_change"]["episodes"]
+        environment = next(one["environment"] for one in summary["changes"] if one["after_episodes"] == after)
+        console.print(f"Before and since the change to {environment} after {after:,} episodes:", highlight=False)
+        numbers = (
+            "objective\nregret",
+            "constraint\nregret",
+            "strong\nviolation",
+            "episodes\nover budget",
+            "detections\nof drift",
+        )
+        table = table_of(None, "algorithm", *numbers)
+        keys = ("objective_regret", "constraint_regret", "strong_violation", "violating_episodes", "detections")
+        for name, values in changed.items():
+            for title, part in ((f"{name}: before", values["before_change"]), ("  since", values["since_change"])):
+                table.add_row(title, *("" if several and key not in part else _spread(part[key]) for key in keys))
+        print_table(table, console)
+    for name, values in summary["algorithms"].items():
+        found = values["detections"]["per_seed"]
+        delay = values.get("since_change", {}).get("detection_delay", {}).get("median")
+        if any(found):
+            detected = f"{name} detected drift {sum(found):,} times, in {sum(map(bool, found))} of {len(found)} runs"
+            since = "" if delay is None else f"; first after the change in {delay:,.0f} episodes (median)"
+            console.print(f"{detected}{since}.", highlight=False)
 
 
 def _spread(values: dict[str, Any]) -> str:

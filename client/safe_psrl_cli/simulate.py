@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from safe_psrl_cli.changing import Then, Walk
 from safe_psrl_cli.connection import (
     DEFAULT_TARGET,
     USER_MISTAKE,
@@ -186,7 +187,8 @@ def simulate(
             metavar="ENVIRONMENT",
             show_default=False,
             autocompletion=complete_preset,
-            help="streaming-buffer, inventory, factored-toy, random:…, or a .toml or .json file with a specification.",
+            help="streaming-buffer, inventory, factored-toy, random:…, or a .toml or .json file with a specification. The "
+            "buffer has the parameters fast, slow and departure: streaming-buffer:departure=0.9.",
         ),
     ],
     agent: Annotated[
@@ -200,6 +202,8 @@ def simulate(
     ] = "step",
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Seed of the first agent and its environment.")] = 1,
     create: Annotated[bool, typer.Option("--create", help="Create the agents that do not exist yet.")] = False,
+    then: Then = None,
+    walk: Walk = None,
     patience: Patience = None,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
@@ -213,15 +217,18 @@ def simulate(
     safe-psrl simulate streaming-buffer --agent buffer --episodes 2000
 
     safe-psrl simulate inventory --agent shop --create --parallel 8 --mode local
+
+    safe-psrl simulate streaming-buffer --agent buffer --then streaming-buffer:departure=0.5@1000 --episodes 2000
     """
     from safe_psrl_cli.tables import show_environment  # noqa: PLC0415
 
     def build() -> Any:
-        from safe_psrl_testbed.scenario import scenario_named  # noqa: PLC0415
+        from safe_psrl_testbed.changing import changing_scenario  # noqa: PLC0415
         from safe_psrl_testbed.simulation import Simulation  # noqa: PLC0415
 
         options: dict[str, Any] = {"parallel": parallel, "mode": mode, "seed": seed, "create": create, "patience": patience}
-        return Simulation(scenario_named(environment), target, agent, episodes, **options, **client_credentials())
+        changing = changing_scenario(environment, then or (), walk, episodes)
+        return Simulation(changing, target, agent, episodes, **options, **client_credentials())
 
     def play(simulation: Any, progress: "Progress") -> None:
         task = progress.add_task(environment, total=episodes * parallel)

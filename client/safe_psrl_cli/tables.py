@@ -69,14 +69,18 @@ def show_environment(summary: dict[str, Any]) -> None:
     numbers = ("\nepisodes", "mean\nreward", f"{summary['regret']}\nregret", "mean\ncost", "\nbudget", "over\nbudget")
     table = table_of(escape(title), "\nagent", *numbers)
     for row in summary["agents"]:
-        about = [escape(row["agent"]), f"{row['episodes']:,}", f"{row['mean_reward']:.4f}", f"{row['objective_regret']:,.1f}"]
-        rows = [
-            (c["name"], [f"{c['mean_cost']:.4f}", f"{c['cost_budget']:.4g}", f"{c['violations']:,}"])
-            for c in row["constraints"]
-        ]
-        add_rows(table, about, rows)
+        _add_totals(table, escape(row["agent"]), row)
+        if "since_change" in row:
+            _add_totals(table, "  since the change", row["since_change"])
     console = Console(emoji=False)
     print_table(table, console)
+    for change in summary["changes"]:
+        text = f"The world changes to {escape(change['environment'])} after {change['after_episodes']:,} episodes."
+        console.print(text, highlight=False, soft_wrap=True)
+    for row in summary["agents"]:
+        if row["drift_detections"]:
+            text = f"{escape(row['agent'])} has detected drift {row['drift_detections']:,} times."
+            console.print(text, highlight=False, soft_wrap=True)
     optimum = summary["agents"][0]["optimum"]
     costs = ", ".join(f"{cost:.6f}" for cost in optimum["costs"])
     console.print(f"Exact optimum: reward {optimum['reward']:.6f} at cost {costs}.", highlight=False, soft_wrap=True)
@@ -85,6 +89,14 @@ def show_environment(summary: dict[str, Any]) -> None:
         "realised": "Regret is realised: the rewards of the episodes, against the optimum; --mode local reports it exactly.",
     }
     console.print(meaning[summary["regret"]], highlight=False)
+
+
+def _add_totals(table: Table, name: str, totals: dict[str, Any]) -> None:
+    about = [name, f"{totals['episodes']:,}", f"{totals['mean_reward']:.4f}", f"{totals['objective_regret']:,.1f}"]
+    rows = [
+        (c["name"], [f"{c['mean_cost']:.4f}", f"{c['cost_budget']:.4g}", f"{c['violations']:,}"]) for c in totals["constraints"]
+    ]
+    add_rows(table, about, rows)
 
 
 def show_lte_cell(summary: dict[str, Any]) -> None:

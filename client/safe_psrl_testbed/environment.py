@@ -47,13 +47,18 @@ class TabularEnvironment:
 
     def __init__(self, spec: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False, seed: int = 0) -> None:
         self.spec = spec
-        self.transitions: NDArray[np.float64] = checked_kernel(spec, transitions)  # [1|H, S, A, W]
+        self.transitions: NDArray[np.float64]  # [1|H, S, A, W]
         self._noisy = noisy
-        self._cumulative = np.cumsum(self.transitions, axis=-1)
+        self.move_to(transitions)
         self._cumulative_initial = np.cumsum(spec.initial_distribution)
         self._seed, self._episode = checked_integer("seed", seed, 0, MAX_SEED), 0
         self._step = spec.horizon
         self._state = 0
+
+    def move_to(self, transitions: ArrayLike) -> None:
+        """Change the kernel from the next step on."""
+        self.transitions = checked_kernel(self.spec, transitions)
+        self._cumulative = np.cumsum(self.transitions, axis=-1)
 
     def reset(self, seed: int | None = None) -> int:
         if seed is not None:

@@ -1,4 +1,4 @@
-"""The true kernels [S, A, S] of the presets."""
+"""The true kernels [S, A, S] of the presets. Their parameters are probabilities, and part of a scenario's name."""
 
 from collections.abc import Callable
 from typing import Final
@@ -12,13 +12,13 @@ ARRIVAL: Final = (0.9, 0.1)  # streaming buffer: probability that a packet arriv
 DEPARTURE: Final = 0.8  # and that one is played
 
 
-def streaming_buffer() -> NDArray[np.float64]:
-    """Next = clip(s + arrival - departure, 0, 9) (paper, section 7)."""
+def streaming_buffer(fast: float = ARRIVAL[0], slow: float = ARRIVAL[1], departure: float = DEPARTURE) -> NDArray[np.float64]:
+    """Next = clip(s + arrival - departure, 0, 9) (paper, section 7). A packet arrives by fast or by slow service."""
     p = np.zeros((10, 2, 10))
     for s in range(10):
-        for a, arrival in enumerate(ARRIVAL):
+        for a, arrival in enumerate((fast, slow)):
             for arrives, p_arrives in ((1, arrival), (0, 1 - arrival)):
-                for departs, p_departs in ((1, DEPARTURE), (0, 1 - DEPARTURE)):
+                for departs, p_departs in ((1, departure), (0, 1 - departure)):
                     p[s, a, min(max(s + arrives - departs, 0), 9)] += p_arrives * p_departs
     return p
 
@@ -44,7 +44,7 @@ def factored_toy() -> NDArray[np.float64]:
     return p
 
 
-KERNELS: Final[dict[str, Callable[[], NDArray[np.float64]]]] = {
+KERNELS: Final[dict[str, Callable[..., NDArray[np.float64]]]] = {
     "streaming-buffer": streaming_buffer,
     "inventory": inventory,
     "factored-toy": factored_toy,

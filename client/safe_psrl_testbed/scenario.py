@@ -1,6 +1,11 @@
-"""Environments by name: a preset, `random:…`, or a specification file; `prior:…` draws the kernels of any of them."""
+"""Environments by name: a preset, `random:…`, or a specification file; `prior:…` draws the kernels of any of them.
 
+A preset's name may be followed by parameters of its kernel.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,13 +65,15 @@ class Scenario:
 def scenario_named(text: str) -> Scenario:
     """`streaming-buffer`, `inventory`, `factored-toy`, `random:states=10,actions=3,…`, or a path to a .toml or .json file.
 
-    With `prior:` before any of these, the kernel is drawn from the problem's prior for each seed.
+    A preset's kernel may have other parameters: `streaming-buffer:departure=0.9,fast=0.5`. With `prior:` before any of these,
+    the kernel is drawn from the problem's prior for each seed.
     """
     if text.startswith(PRIOR):
         return replace(scenario_named(text.removeprefix(PRIOR)), name=text, transitions=None)
-    if text in KERNELS:
-        return Scenario(text, preset(text), KERNELS[text]())
-    if text == "random" or text.startswith("random:"):
+    name = text.partition(":")[0]
+    if name in KERNELS:
+        return Scenario(text, preset(name), KERNELS[name](**kernel_parameters(text)))
+    if name == "random":
         return _random(text)
     path = Path(text)
     if path.suffix in {".toml", ".json"}:
@@ -75,14 +82,29 @@ def scenario_named(text: str) -> Scenario:
     raise SpecError("environment", text, f"must be one of {choices}, or a .toml or .json file")
 
 
-def _random(text: str) -> Scenario:
-    sizes: dict[str, int] = dict(RANDOM_SIZES)
-    for part in filter(None, text.partition(":")[2].split(",")):
+def kernel_parameters(text: str) -> dict[str, float]:
+    """The parameters of the kernel of a preset, by name: those of `text`, and the defaults of the others."""
+    kernel = KERNELS[text.partition(":")[0]]
+    defaults = {name: parameter.default for name, parameter in signature(kernel).parameters.items()}
+    return _parameters(text, defaults, lambda _, value: isinstance(value, int | float) and 0 <= value <= 1, "PROBABILITY")
+
+
+def _parameters(text: str, defaults: dict[str, Any], is_valid: Callable[[str, object], bool], unit: str) -> dict[str, Any]:
+    """Those that `text` has after its name, as in `NAME:key=value,…`, and the defaults of the others."""
+    name, _, given = text.partition(":")
+    found = dict(defaults)
+    for part in filter(None, given.split(",")):
         key, _, value = part.partition("=")
         number = scalar_of(value)
-        if key not in sizes or not isinstance(number, int) or isinstance(number, bool) or number < (key != "seed"):
-            raise SpecError("environment", text, f"has the part {part!r}; write random:" + ",".join(f"{k}=N" for k in sizes))
-        sizes[key] = number
+        if key not in found or isinstance(number, bool) or not is_valid(key, number):
+            known = f"write {name}:" + ",".join(f"{key}={unit}" for key in found) if found else f"{name} has no parameters"
+            raise SpecError("environment", text, f"has the part {part!r}; {known}")
+        found[key] = number
+    return found
+
+
+def _random(text: str) -> Scenario:
+    sizes = _parameters(text, RANDOM_SIZES, lambda key, value: isinstance(value, int) and value >= (key != "seed"), "N")
     spec, p = random_cmdp(sizes["states"], sizes["actions"], sizes["horizon"], sizes["seed"], sizes["constraints"])
     return Scenario(text, spec, p)
 

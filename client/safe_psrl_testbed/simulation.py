@@ -16,6 +16,7 @@ from safe_psrl.methods.episode import COST_TOLERANCE
 from safe_psrl.planning.evaluation import evaluate_policy
 from safe_psrl.planning.optimum import exact_optimum
 from safe_psrl.problem.documents import spec_to_document
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_client import (
     Client,
     EpisodeResult,
@@ -28,35 +29,79 @@ from safe_psrl_client import (
 )
 from safe_psrl_client.play import play_episode
 from safe_psrl_proto.v1 import model_pb2
-from safe_psrl_testbed.scenario import Scenario
+from safe_psrl_testbed.changing import ChangingScenario
 
 GRACE_SECONDS: Final = 3.0  # for current episodes when the simulation is stopped
 
 
-class Player:
-    """Plays the agent `name`, and sums its rewards and costs against the exact optimum."""
+class Totals:
+    """Sums over episodes."""
 
-    def __init__(self, scenario: Scenario, name: str, mode: Mode, seed: int) -> None:
+    def __init__(self, spec: CmdpSpec) -> None:
+        self.episodes = 0
+        self._spec = spec
+        self._reward = 0.0
+        self._objective_regret = 0.0
+        self._costs = np.zeros(spec.num_constraints)
+        self._violations = np.zeros(spec.num_constraints, np.int64)
+
+    def add(self, result: EpisodeResult, regret: float) -> None:
+        self.episodes += 1
+        self._reward += result.reward
+        self._objective_regret += regret
+        self._costs += result.costs
+        self._violations += np.asarray(result.costs) > self._spec.cost_budgets + COST_TOLERANCE
+
+    def summary(self) -> dict[str, Any]:
+        spec, count = self._spec, max(self.episodes, 1)
+        return {
+            "episodes": self.episodes,
+            "mean_reward": self._reward / count,
+            "objective_regret": self._objective_regret,
+            "constraints": [
+                {
+                    "name": name,
+                    "mean_cost": float(self._costs[i]) / count,
+                    "cost_budget": float(spec.cost_budgets[i]),
+                    "violations": int(self._violations[i]),
+                }
+                for i, name in enumerate(spec.constraint_names)
+            ],
+        }
+
+
+class Player:
+    """Plays the agent `name` that many episodes, and sums its rewards and costs against the exact optimum."""
+
+    def __init__(self, changing: ChangingScenario, name: str, mode: Mode, seed: int, episodes: int) -> None:
         self.name = name
         self.seed = seed
-        self.episodes = 0
+        self._episodes = episodes
         self._mode = mode
-        self._spec = scenario.spec
-        self._environment = scenario.environment(seed)
+        self._spec = changing.first.spec
+        self._environment = changing.first.environment(seed)
         self._optimum = exact_optimum(self._spec, self._environment.transitions)
-        self._reward = 0.0
-        self._exact_reward = 0.0
-        self._costs = np.zeros(self._spec.num_constraints)
-        self._violations = np.zeros(self._spec.num_constraints, np.int64)
+        self._changes = changing.changes_for(seed, episodes)
+        self._totals = Totals(self._spec)
+        self._totals_since_change: Totals | None = None  # the last change of `then`
+        self._walks = changing.walk is not None
         self._dual_variables: list[float] | None = None
+        self._detections: int | None = None
         if mode == "local":  # compile the kernel before the first episode
             self._value_of(np.zeros((self._spec.horizon, self._spec.num_states), np.int32))
 
-    def play(self, client: Client, episodes: int, stopping: threading.Event, on_episode: Callable[[], object]) -> None:
-        """Play that many episodes, or until `stopping`. An episode that was left open is abandoned."""
+    @property
+    def episodes(self) -> int:
+        """Played so far."""
+        return self._totals.episodes
+
+    def play(self, client: Client, stopping: threading.Event, on_episode: Callable[[], object]) -> None:
+        """Play all episodes, or until `stopping`. An episode that was left open is abandoned."""
         try:
             with RemoteAgent(client, self.name, self._mode, abandon_open=True) as agent:
-                while self.episodes < episodes and not stopping.is_set():
+                while self.episodes < self._episodes and not stopping.is_set():
+                    if self.episodes in self._changes:
+                        self._change()
                     self._enter(play_episode(self._environment, agent), agent.policy)
                     on_episode()
         except Exception:
@@ -65,35 +110,30 @@ class Player:
         with suppress(SafePsrlClientError, ValueError):
             status = client.get_agent(self.name).status
             self._dual_variables = [constraint.dual_variable for constraint in status.constraints]
+            self._detections = status.drift_detections
 
     def summary(self) -> dict[str, Any]:
-        spec, count = self._spec, max(self.episodes, 1)
-        earned = self._exact_reward if self._mode == "local" else self._reward
-        return {
-            "agent": self.name,
-            "episodes": self.episodes,
-            "mean_reward": self._reward / count,
-            "objective_regret": self.episodes * self._optimum.reward - earned,
-            "optimum": {"reward": self._optimum.reward, "costs": self._optimum.costs.tolist()},
-            "constraints": [
-                {
-                    "name": name,
-                    "mean_cost": float(self._costs[i]) / count,
-                    "cost_budget": float(spec.cost_budgets[i]),
-                    "violations": int(self._violations[i]),
-                    "dual_variable": None if self._dual_variables is None else self._dual_variables[i],
-                }
-                for i, name in enumerate(spec.constraint_names)
-            ],
-        }
+        """`optimum` is that of the world as it is now; detections of drift are those since the agent was created."""
+        totals = self._totals.summary()
+        for i, constraint in enumerate(totals["constraints"]):
+            constraint["dual_variable"] = None if self._dual_variables is None else self._dual_variables[i]
+        since = {} if self._totals_since_change is None else {"since_change": self._totals_since_change.summary()}
+        optimum = {"reward": self._optimum.reward, "costs": self._optimum.costs.tolist()}
+        return {"agent": self.name, **totals, "optimum": optimum, "drift_detections": self._detections, **since}
+
+    def _change(self) -> None:
+        self._environment.move_to(self._changes[self.episodes])
+        self._optimum = exact_optimum(self._spec, self._environment.transitions)
+        if not self._walks:
+            self._totals_since_change = Totals(self._spec)
 
     def _enter(self, result: EpisodeResult, policy: model_pb2.Policy | None) -> None:
-        self.episodes += 1
-        self._reward += result.reward
-        self._costs += result.costs
-        self._violations += np.asarray(result.costs) > self._spec.cost_budgets + COST_TOLERANCE
+        earned = result.reward
         if policy is not None:
-            self._exact_reward += self._value_of(np.array(policy.actions, np.int32).reshape(policy.horizon, -1))
+            earned = self._value_of(np.array(policy.actions, np.int32).reshape(policy.horizon, -1))
+        for totals in (self._totals, self._totals_since_change):
+            if totals is not None:
+                totals.add(result, self._optimum.reward - earned)
 
     def _value_of(self, policy: Policy) -> float:
         """The expected reward of `policy` [H, S] on the true kernel."""
@@ -111,7 +151,7 @@ class Simulation:
 
     def __init__(
         self,
-        scenario: Scenario,
+        changing: ChangingScenario,
         target: str,
         name: str,
         episodes: int,
@@ -125,11 +165,12 @@ class Simulation:
         token: str | None = None,
     ) -> None:
         names = [name] if parallel == 1 else [f"{name}-{i + 1}" for i in range(parallel)]
-        self.scenario = scenario
+        self.changing = changing
+        self.scenario = changing.first
         self.episodes = episodes
         self.mode = mode
         self._client = partial(Client, target, patience=patience, credentials=credentials, token=token)
-        self._players = [Player(scenario, agent, mode, seed + i) for i, agent in enumerate(names)]
+        self._players = [Player(changing, agent, mode, seed + i, episodes) for i, agent in enumerate(names)]
         self._create = create
         self._stopping = threading.Event()
         self._interrupted = False
@@ -151,7 +192,7 @@ class Simulation:
         played: list[Future[None]] = []
         try:
             played = [
-                pool.submit(player.play, client, self.episodes, self._stopping, on_episode)
+                pool.submit(player.play, client, self._stopping, on_episode)
                 for player, client in zip(self._players, clients, strict=True)
             ]
             wait(played, return_when=FIRST_EXCEPTION)
@@ -171,6 +212,7 @@ class Simulation:
         episodes = sum(player.episodes for player in self._players)
         return {
             "environment": self.scenario.name,
+            "changes": [{"after_episodes": after, "environment": later.name} for after, later in self.changing.then],
             "mode": self.mode,
             "regret": "exact" if self.mode == "local" else "realised",
             "interrupted": self._interrupted,

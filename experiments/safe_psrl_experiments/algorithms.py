@@ -1,7 +1,7 @@
 """The algorithms that an experiment can run, by name."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Protocol
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safe_psrl.arrays import Floats
 from safe_psrl.errors import SpecError
 from safe_psrl.learner import SafePsrl
-from safe_psrl.problem.documents import options_from_document, options_to_document
+from safe_psrl.problem.documents import drift_from_document, options_from_document, options_to_document
 from safe_psrl.problem.options import CERTIFIED
 from safe_psrl.problem.presets import factored_toy
 from safe_psrl.problem.spec import CmdpSpec
@@ -23,6 +23,7 @@ from safe_psrl_experiments.baselines.playing import SafeBaselineRun
 from safe_psrl_experiments.baselines.posterior_sampling import CmdpPsrlRun, PsrlRun
 
 ALL: Final = "all"
+DRIFT: Final = "drift."  # how the parameters begin that are fields of `DriftOptions`
 Parameters = dict[str, Any]
 
 
@@ -45,6 +46,10 @@ class Run(Protocol):
 
     def advance(self, episodes: int) -> None: ...
 
+    def move_to(self, transitions: Floats) -> None:
+        """Let the world be the kernel `transitions` from now on. Raises a SpecError if the algorithm does not support it."""
+        ...
+
 
 def _no_parameters(parameters: Parameters) -> Parameters:
     for name, value in parameters.items():
@@ -53,7 +58,23 @@ def _no_parameters(parameters: Parameters) -> Parameters:
 
 
 def _options(parameters: Parameters) -> Parameters:
-    return options_to_document(options_from_document(parameters))
+    """With those about drift, if any is given. A parameter of the detector turns it on."""
+    options, drift = _divided(parameters)
+    checked = options_to_document(options_from_document(options))
+    if not drift:
+        return checked
+    watched = drift_from_document({"detect": drift.keys() != {"half_life_visits"}, **drift})
+    if watched.on_detect == "pause":
+        raise SpecError(
+            "drift.on_detect", "pause", "needs an operator who resumes the agent; in an experiment use alert or forget"
+        )
+    return checked | {DRIFT + field: value for field, value in asdict(watched).items() if value is not None}
+
+
+def _divided(parameters: Parameters) -> tuple[Parameters, Parameters]:
+    """The algorithm's own parameters, and those about drift without their prefix."""
+    drift = {name.removeprefix(DRIFT): value for name, value in parameters.items() if name.startswith(DRIFT)}
+    return {name: value for name, value in parameters.items() if not name.startswith(DRIFT)}, drift
 
 
 def _certified_options(parameters: Parameters) -> Parameters:
@@ -67,8 +88,10 @@ def _coefficient(parameters: Parameters) -> Parameters:
     return {"pessimism_coefficient": DEFAULT_COEFFICIENT, **parameters}
 
 
-def _safe_psrl(spec: CmdpSpec, transitions: Floats, seed: int, _episodes: int, **options: Any) -> Run:
-    return SimulatedRun(SafePsrl(spec, options_from_document(options), seed), transitions, environment_seed=seed)
+def _safe_psrl(spec: CmdpSpec, transitions: Floats, seed: int, _episodes: int, **settings: Any) -> Run:
+    options, drift = _divided(settings)
+    learner = SafePsrl(spec, options_from_document(options), seed, drift=drift_from_document(drift))
+    return SimulatedRun(learner, transitions, environment_seed=seed)
 
 
 @dataclass(frozen=True)

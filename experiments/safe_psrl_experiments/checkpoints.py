@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -32,19 +33,24 @@ class Progress:
 
 
 class Checkpoint:
-    """The file of one job in `directory`: a seal of job and content, and an archive of tables.
+    """The file of one job in `directory`: a seal of job and content, and an archive of tables. None: there is no file.
 
     A file of another job, or one that is damaged, does not have the seal and is ignored. The problem is part of a job: a
     specification file may have been changed since.
     """
 
-    def __init__(self, directory: Path, job: "Job", spec: CmdpSpec, transitions: Floats) -> None:
+    def __init__(self, directory: Path | None, job: "Job", spec: CmdpSpec, kernels: Iterable[Floats]) -> None:
         words = json.dumps([__version__, asdict(job), spec_to_document(spec)], sort_keys=True).encode()
-        self._job = sha256(words + np.ascontiguousarray(transitions).tobytes())
-        self._path = directory / f"{job.algorithm}-{job.seed}-{self._job.hexdigest()[:12]}.checkpoint"
+        self._job = sha256(words)
+        for kernel in kernels:
+            self._job.update(np.ascontiguousarray(kernel).tobytes())
+        name = f"{job.algorithm}-{job.seed}-{self._job.hexdigest()[:12]}.checkpoint"
+        self._path = None if directory is None else directory / name
 
     def save(self, run: "Run", progress: Progress) -> None:
         """Replace the file atomically."""
+        if self._path is None:
+            return
         about = {"episode": run.episode, **asdict(progress)}
         tables: dict[str, Any] = {PREFIX + name: table for name, table in run.tables.items()}
         archive = io.BytesIO()
@@ -53,6 +59,8 @@ class Checkpoint:
 
     def resume(self, run: "Run") -> Progress:
         """Bring a new `run` to the state in the file. Without a valid file, nothing happens."""
+        if self._path is None:
+            return Progress()
         try:
             content = self._path.read_bytes()
         except OSError:

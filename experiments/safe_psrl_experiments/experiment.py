@@ -11,20 +11,25 @@ from safe_psrl_experiments.algorithms import algorithm_named
 from safe_psrl_experiments.figures import draw_figures
 from safe_psrl_experiments.results import summary_of, write_results
 from safe_psrl_experiments.runs import Job, Report, run_jobs, run_on_cluster
-from safe_psrl_testbed import scenario_named
+from safe_psrl_testbed import changing_scenario, scenario_named
 
 CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What to run. `parameters` are by algorithm. Raises `SpecError` for whatever cannot be run, before anything is."""
+    """What to run. `parameters` are by algorithm; `then` and `walk` change the world, as in `changing_scenario`.
+
+    Raises `SpecError` for whatever cannot be run, before anything is.
+    """
 
     environment: str
     algorithms: list[str]
     episodes: int
     seeds: int
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
+    then: tuple[str, ...] = ()
+    walk: str | None = None
 
     def __post_init__(self) -> None:
         if self.episodes < 1 or self.seeds < 1:
@@ -36,17 +41,26 @@ class Experiment:
                 raise SpecError(
                     "parameters for", name, f"belong to no algorithm of this experiment: {', '.join(self.algorithms)}"
                 )
-        scenario = scenario_named(self.environment)
-        first = scenario.transitions_for(1)
+        changing = changing_scenario(self.environment, self.then, self.walk, self.episodes)
+        scenario = changing.first
+        first, later = scenario.transitions_for(1), changing.changes_for(1, self.episodes)
         for name in self.algorithms:
-            algorithm_named(name).start(scenario.spec, first, self.parameters.get(name, {}), 1, self.episodes).advance(1)
-        if scenario.transitions is None:
+            run = algorithm_named(name).start(scenario.spec, first, self.parameters.get(name, {}), 1, self.episodes)
+            run.advance(1)
+            for kernel in [*later.values()][:1]:
+                run.move_to(kernel)
+        for drawn in (known for known in (scenario, *(world for _, world in changing.then)) if known.transitions is None):
             for seed in range(2, self.seeds + 1):
-                scenario.transitions_for(seed)
+                drawn.transitions_for(seed)
 
     @property
     def spec(self) -> CmdpSpec:
         return scenario_named(self.environment).spec
+
+    @property
+    def changes(self) -> list[tuple[int, str]]:
+        """The changes of `then`: the episodes before each, and the environment."""
+        return [(int(text.rpartition("@")[2]), text.rpartition("@")[0]) for text in self.then]
 
     @property
     def total_episodes(self) -> int:
@@ -54,7 +68,7 @@ class Experiment:
 
     def jobs(self) -> list[Job]:
         return [
-            Job(self.environment, name, seed, self.episodes, self.parameters.get(name, {}))
+            Job(self.environment, name, seed, self.episodes, self.parameters.get(name, {}), self.then, self.walk)
             for name in self.algorithms
             for seed in range(1, self.seeds + 1)
         ]
@@ -81,9 +95,12 @@ def run_experiment(
     if not records:
         return None
     spec = experiment.spec
-    summary = summary_of(spec, experiment.environment, experiment.episodes, records, len(jobs))
+    summary = summary_of(spec, experiment.environment, experiment.episodes, records, len(jobs), experiment.changes)
+    if experiment.walk is not None:
+        summary["walk"] = experiment.walk
     files = write_results(directory, spec, summary, records)
-    figures = draw_figures(directory, spec, records, caption_of(experiment, summary))
+    moments = [after for after, _ in experiment.changes]
+    figures = draw_figures(directory, spec, records, caption_of(experiment, summary), moments)
     if not summary["interrupted"]:
         shutil.rmtree(checkpoints, ignore_errors=True)
     return Outcome(summary, files, figures)
@@ -101,9 +118,16 @@ def caption_of(experiment: Experiment, summary: dict[str, Any]) -> str:
         if _settings(experiment, name)
     )
     seeds = "1 seed" if summary["seeds"] == 1 else f"mean and range of {summary['seeds']} seeds"
+    changes = "".join(f", then {name} after {after:,} episodes" for after, name in experiment.changes)
+    if experiment.walk is not None:
+        changes = f" with the walk {experiment.walk}"
+    watched = any(_settings(experiment, name).get("drift.detect") for name in experiment.algorithms)
+    marks = [*(["dotted line: the world changes"] if experiment.changes else []), *(["triangle: drift detected"] * watched)]
+    sizes = f"{spec.num_states} states, {spec.num_actions} actions, horizon {spec.horizon}"
     return (
-        f"{experiment.environment}: {spec.num_states} states, {spec.num_actions} actions, horizon {spec.horizon}; {budgets}; "
-        f"{summary['episodes']:,} episodes{' (stopped early)' if summary['interrupted'] else ''}, {seeds}\n{settings}"
+        f"{experiment.environment}{changes}: {sizes}; {budgets}; "
+        f"{summary['episodes']:,} episodes{' (stopped early)' if summary['interrupted'] else ''}, {seeds}\n"
+        + "; ".join([part for part in (settings, *marks) if part])
     )
 
 

@@ -7,6 +7,8 @@ Colours are Okabe and Ito's, which colour-blind people can distinguish; each cur
 
 import io
 import textwrap
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,8 +42,10 @@ CAPTION_WIDTH: Final = 75  # characters that fit under a panel
 Curves = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # by label: episodes [R], regret [seeds, R]
 
 
-def draw_figures(directory: Path, spec: CmdpSpec, records: list[RunRecord], caption: str) -> list[Path]:
-    """Write both figures and return their paths."""
+def draw_figures(
+    directory: Path, spec: CmdpSpec, records: list[RunRecord], caption: str, changes: Sequence[int] = ()
+) -> list[Path]:
+    """Write both figures and return their paths. A line marks each change of the world, a triangle each detection of drift."""
     panels = {
         "objective regret": _curves(records, ["objective_regret"]),
         "constraint regret": _curves(records, per_constraint(spec, "constraint_regret")),
@@ -50,6 +54,8 @@ def draw_figures(directory: Path, spec: CmdpSpec, records: list[RunRecord], capt
     paths = [directory / name for name in FIGURES]
     for path, kind in zip(paths, FIGURES.values(), strict=True):
         figure = regret_figure(kind, panels, caption)
+        for axis in figure.axes:
+            _draw_marks(axis, records, changes)
         save_figure(path, figure, caption)
         plt.close(figure)
     return paths
@@ -106,6 +112,17 @@ def regret_figure(kind: str, panels: dict[str, Curves], caption: str) -> Figure:
     wrapped = "\n".join(textwrap.fill(line, CAPTION_WIDTH * len(panels)) for line in caption.splitlines())
     figure.supxlabel(wrapped, fontsize=8.5, color="#444444")
     return figure
+
+
+def _draw_marks(axis: Axes, records: list[RunRecord], changes: Sequence[int]) -> None:
+    """Triangles along the axis of episodes have the colour of their algorithm's curve."""
+    for change in changes:
+        axis.axvline(change, color="black", linestyle=":", linewidth=1)
+    for i, name in enumerate(dict.fromkeys(record.algorithm for record in records)):
+        for rows in (record.rows for record in records if record.algorithm == name):
+            detected = [after["episode"] for row, after in pairwise(rows) if after["detections"] > row["detections"]]
+            colour = COLOURS[i % len(COLOURS)]
+            axis.plot(detected, [0.02] * len(detected), "^", color=colour, alpha=0.6, transform=axis.get_xaxis_transform())
 
 
 def _draw_curve(axis: Axes, i: int, name: str, episodes: NDArray[np.float64], regret: NDArray[np.float64]) -> None:

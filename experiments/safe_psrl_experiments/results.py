@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean, median, pstdev
 from typing import Any
 
 import numpy as np
@@ -35,16 +37,19 @@ class RunRecord:
         return int(self.rows[-1]["episode"]) if self.rows else 0
 
 
-def recorded_episodes(episodes: int) -> list[int]:
-    """About `ROWS_PER_RUN` episodes from 1 to `episodes`, evenly spaced in their logarithm."""
-    spaced = np.geomspace(1, episodes, min(ROWS_PER_RUN, episodes))
-    return sorted({*np.rint(spaced).astype(int).tolist(), episodes})
+def recorded_episodes(episodes: int, changes: Sequence[int] = ()) -> list[int]:
+    """About `ROWS_PER_RUN` episodes from 1 to `episodes`, evenly spaced in their logarithm; as many after each change."""
+    recorded = {episodes, *changes}
+    for start in (0, *changes):
+        rest = episodes - start
+        recorded |= {start + k for k in np.rint(np.geomspace(1, rest, min(ROWS_PER_RUN, rest))).astype(int).tolist()}
+    return sorted(recorded)
 
 
 def columns(spec: CmdpSpec) -> list[str]:
     """The columns of a row; with several constraints, those about one carry its name."""
     regret, regret_max, strong, dual, pessimism = (per_constraint(spec, column) for column in PER_CONSTRAINT)
-    return ["episode", "objective_regret", *regret, *regret_max, *strong, "violating_episodes", *dual, *pessimism]
+    return ["episode", "objective_regret", *regret, *regret_max, *strong, "violating_episodes", "detections", *dual, *pessimism]
 
 
 def per_constraint(spec: CmdpSpec, column: str) -> list[str]:
@@ -61,6 +66,7 @@ def row_of(spec: CmdpSpec, run: Run) -> dict[str, float]:
         *ledger.constraint_regret_max.tolist(),
         *ledger.strong_violation.tolist(),
         int(ledger.violating_episodes[0]),
+        int(ledger.detections[0]),
         *run.dual_variables.tolist(),
         *run.pessimism.tolist(),
     ]
@@ -85,13 +91,20 @@ def results_csv(spec: CmdpSpec, records: list[RunRecord]) -> str:
 
 
 def summary_of(
-    spec: CmdpSpec, environment: str, requested: int, records: list[RunRecord], num_jobs: int | None = None
+    spec: CmdpSpec,
+    environment: str,
+    requested: int,
+    records: list[RunRecord],
+    num_jobs: int | None = None,
+    changes: Sequence[tuple[int, str]] = (),
 ) -> dict[str, Any]:
     """The end of each run. If runs were cut short, all are compared at the last episode that every one of them recorded.
 
-    `num_jobs` runs were requested; fewer records mean that some never started.
+    `num_jobs` runs were requested; fewer records mean that some never started. `changes` of the world are by the number of
+    episodes before them; what was measured before and since is of the last one that every run has seen.
     """
     last = common_episode(records)
+    change = max((after for after, _ in changes if after < last), default=None)
     algorithms: dict[str, Any] = {}
     for name in dict.fromkeys(record.algorithm for record in records):
         mine = [record for record in records if record.algorithm == name]
@@ -102,8 +115,11 @@ def summary_of(
             *per_constraint(spec, "constraint_regret_max"),
             *per_constraint(spec, "strong_violation"),
             "violating_episodes",
+            "detections",
         ]
         algorithms[name] = {column: _spread([end[column] for end in ends]) for column in measured}
+        if change is not None:
+            algorithms[name] |= _around(change, [column for column in measured if "_max" not in column], mine, ends)
         algorithms[name]["microseconds_per_episode"] = fmean(1e6 * record.seconds / record.episodes for record in mine)
     costs = [fmean(costs) for costs in zip(*(record.optimum_costs for record in records), strict=True)]
     return {
@@ -116,8 +132,32 @@ def summary_of(
             "reward": fmean(record.optimum_reward for record in records),
             "cost": costs[0] if len(costs) == 1 else costs,
         },
+        **({"changes": [{"after_episodes": after, "environment": name} for after, name in changes]} if changes else {}),
         "algorithms": algorithms,
     }
+
+
+def _around(change: int, measured: list[str], records: list[RunRecord], ends: list[dict[str, float]]) -> dict[str, Any]:
+    """What was measured before a change of the world, and since. A delay is in episodes; rows are its resolution."""
+    starts = [next(row for row in record.rows if row["episode"] == change) for record in records]
+    delays = [_first_detection(record, start) for record, start in zip(records, starts, strict=True)]
+    middle = median(math.inf if delay is None else delay for delay in delays)
+    since = {
+        column: _spread([end[column] - start[column] for end, start in zip(ends, starts, strict=True)]) for column in measured
+    }
+    return {
+        "before_change": {"episodes": change, **{column: _spread([start[column] for start in starts]) for column in measured}},
+        "since_change": {
+            "episodes": int(ends[0]["episode"]) - change,
+            **since,
+            "detection_delay": {"median": middle if math.isfinite(middle) else None, "per_seed": delays},
+        },
+    }
+
+
+def _first_detection(record: RunRecord, start: dict[str, float]) -> float | None:
+    later = (row for row in record.rows if row["episode"] > start["episode"] and row["detections"] > start["detections"])
+    return next((row["episode"] - start["episode"] for row in later), None)
 
 
 def common_episode(records: list[RunRecord]) -> int:
@@ -128,7 +168,8 @@ def common_episode(records: list[RunRecord]) -> int:
 
 def comparison_table(summary: dict[str, Any]) -> str:
     """The summary as a Markdown table, a row for each algorithm."""
-    columns = [key for key in next(iter(summary["algorithms"].values())) if key != "microseconds_per_episode"]
+    others = {"microseconds_per_episode", "detections", "before_change", "since_change"}
+    columns = [key for key in next(iter(summary["algorithms"].values())) if key not in others]
     heads = ["algorithm", "told beyond the data", *(column.replace("_", " ") for column in columns), "µs per episode"]
     lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * (len(columns) + 1)]
     for name, values in summary["algorithms"].items():
@@ -136,7 +177,28 @@ def comparison_table(summary: dict[str, Any]) -> str:
         told = algorithm_named(name).told or "nothing"
         lines.append("| " + " | ".join([name, told, *spreads, f"{values['microseconds_per_episode']:.0f}"]) + " |")
     title = f"{summary['environment']}, {summary['episodes']:,} episodes, {summary['seeds']} seeds (mean ± standard deviation)"
-    return "\n".join([title, "", *lines, ""])
+    return "\n".join([title, "", *lines, "", *_change_lines(summary)])
+
+
+def _change_lines(summary: dict[str, Any]) -> list[str]:
+    """A table with two rows for each algorithm, before and since the last change of the world; empty without one."""
+    compared = {name: values for name, values in summary["algorithms"].items() if "since_change" in values}
+    if not compared:
+        return []
+    first = next(iter(compared.values()))["before_change"]
+    columns = [key for key in first if key != "episodes"]
+    heads = ["algorithm", "", "episodes", *(column.replace("_", " ") for column in columns), "median detection delay"]
+    lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * (len(columns) + 2)]
+    for name, values in compared.items():
+        for key in ("before_change", "since_change"):
+            part = values[key]
+            spreads = [f"{part[column]['mean']:,.0f} ± {part[column]['std']:,.0f}" for column in columns]
+            delay = part.get("detection_delay", {}).get("median")
+            shown = "" if delay is None else f"{delay:,.0f}"
+            lines.append(f"| {name} | {key.split('_')[0]} | {part['episodes']:,} | " + " | ".join([*spreads, shown]) + " |")
+    change = next(one for one in summary["changes"] if one["after_episodes"] == first["episodes"])
+    title = f"Before the change to {change['environment']} after {change['after_episodes']:,} episodes, and since"
+    return [title, "", *lines, ""]
 
 
 def write_results(directory: Path, spec: CmdpSpec, summary: dict[str, Any], records: list[RunRecord]) -> list[Path]:

@@ -17,9 +17,9 @@ from safe_psrl.errors import SpecError
 from safe_psrl.planning.optimum import exact_optimum
 from safe_psrl.warm_up import warm_up_simulation
 from safe_psrl_experiments.algorithms import algorithm_named
-from safe_psrl_experiments.checkpoints import Checkpoint, Progress
+from safe_psrl_experiments.checkpoints import Checkpoint
 from safe_psrl_experiments.results import RunRecord, recorded_episodes, row_of
-from safe_psrl_testbed import scenario_named
+from safe_psrl_testbed import changing_scenario
 
 SECONDS_PER_CHECKPOINT = 30.0
 CONNECT_SECONDS = 10
@@ -37,6 +37,8 @@ class Job:
     seed: int
     episodes: int
     parameters: dict[str, Any] = field(default_factory=dict)
+    then: tuple[str, ...] = ()  # as in `changing_scenario`
+    walk: str | None = None
 
 
 def run_job(job: Job, report: Report, should_stop: Callable[[], bool], checkpoints: Path | None = None) -> RunRecord:
@@ -44,17 +46,21 @@ def run_job(job: Job, report: Report, should_stop: Callable[[], bool], checkpoin
 
     With a directory for checkpoints, it goes on from what a run before has left there, and leaves the same for the next.
     """
-    scenario = scenario_named(job.environment)
+    changing = changing_scenario(job.environment, job.then, job.walk)
+    scenario, changes = changing.first, changing.changes_for(job.seed, job.episodes)
     transitions = scenario.transitions_for(job.seed)
     optimum = exact_optimum(scenario.spec, transitions)
     start = algorithm_named(job.algorithm).start
     start(scenario.spec, transitions, job.parameters, job.seed, job.episodes).advance(1)  # loads its kernels: that is not timed
     run = start(scenario.spec, transitions, job.parameters, job.seed, job.episodes)
-    checkpoint = Checkpoint(checkpoints, job, scenario.spec, transitions) if checkpoints is not None else None
-    done = checkpoint.resume(run) if checkpoint is not None else Progress()
+    checkpoint = Checkpoint(checkpoints, job, scenario.spec, [transitions, *changes.values()])
+    done = checkpoint.resume(run)
     report(run.episode)
     saved, piece = time.monotonic(), 1
-    for stop_at in [episode for episode in recorded_episodes(job.episodes) if episode >= run.episode]:
+    recorded = set(recorded_episodes(job.episodes, [after for after, _ in changing.then]))
+    if past := [after for after in changes if after < run.episode]:
+        run.move_to(changes[past[-1]])
+    for stop_at in [episode for episode in sorted(recorded | changes.keys()) if episode >= run.episode]:
         while run.episode < stop_at and not should_stop():
             size = min(piece, stop_at - run.episode)
             began = time.perf_counter()
@@ -64,15 +70,16 @@ def run_job(job: Job, report: Report, should_stop: Callable[[], bool], checkpoin
             if size == piece:
                 piece = max(1, min(2 * piece, int(size * SECONDS_PER_PIECE / max(elapsed, 1e-9))))
             report(size)
-            if checkpoint is not None and time.monotonic() - saved > SECONDS_PER_CHECKPOINT:
+            if time.monotonic() - saved > SECONDS_PER_CHECKPOINT:
                 checkpoint.save(run, done)
                 saved = time.monotonic()
         if run.episode < stop_at:
             break
-        if not done.rows or run.episode > done.rows[-1]["episode"]:
+        if stop_at in recorded and (not done.rows or run.episode > done.rows[-1]["episode"]):
             done.rows.append(row_of(scenario.spec, run))
-    if checkpoint is not None:
-        checkpoint.save(run, done)
+        if stop_at in changes:
+            run.move_to(changes[stop_at])
+    checkpoint.save(run, done)
     rows = done.rows
     if run.episode and (not rows or run.episode > rows[-1]["episode"]):
         rows = [*rows, row_of(scenario.spec, run)]  # where it was interrupted: not kept in the checkpoint

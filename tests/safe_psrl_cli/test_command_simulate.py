@@ -11,11 +11,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from safe_psrl import SafePsrl, SafePsrlOptions, SimulatedRun
+from safe_psrl import SafePsrl, SafePsrlOptions, SimulatedRun, exact_optimum
 from safe_psrl_cli.simulate import simulate
 from safe_psrl_client import Client
 from safe_psrl_client.agent import MODES
-from safe_psrl_testbed import Scenario
+from safe_psrl_testbed import Scenario, scenario_named
 
 app = typer.Typer()
 app.command("simulate")(simulate)
@@ -47,6 +47,55 @@ def test_one_agent_learns_as_the_library_does(
         assert agent["objective_regret"] == pytest.approx(library.ledger.objective_regret[0], abs=1e-9)
     else:
         assert summary["regret"] == "realised"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_world_changes_while_an_agent_plays(
+    server: str, client: Client, agent_name: str, mode: str, buffer: Scenario
+) -> None:
+    """The agent is the service's; the environment, its optimum and the totals since are those of the new world."""
+    client.create_agent(agent_name, "streaming-buffer", seed=5, options={"method": "published"})
+    arguments = ("streaming-buffer", "--target", server, "--agent", agent_name, "--episodes", "30", "--mode", mode)
+    later = scenario_named("streaming-buffer:departure=0.1")
+    summary = json.loads(run(*arguments, "--then", f"{later.name}@20", "--seed", "5", "--json").stdout)
+    library = SimulatedRun(
+        SafePsrl(buffer.spec, SafePsrlOptions("published"), seed=5), buffer.transitions_for(5), environment_seed=5
+    )
+    library.advance(20)
+    before = float(library.ledger.objective_regret[0])
+    library.move_to(later.transitions_for(5))
+    library.advance(10)
+    (agent,) = summary["agents"]
+    since = agent["since_change"]
+    assert summary["changes"] == [{"after_episodes": 20, "environment": later.name}]
+    assert (agent["episodes"], since["episodes"]) == (30, 10)
+    assert agent["drift_detections"] == client.get_agent(agent_name).status.drift_detections
+    assert agent["optimum"]["reward"] == exact_optimum(buffer.spec, later.transitions_for(5)).reward
+    assert agent["constraints"][0]["dual_variable"] == library.dual_variables[0]
+    if mode == "local":
+        assert agent["objective_regret"] == pytest.approx(library.ledger.objective_regret[0], abs=1e-9)
+        assert since["objective_regret"] == pytest.approx(library.ledger.objective_regret[0] - before, abs=1e-9)
+
+
+@pytest.mark.slow
+def test_a_served_agent_detects_the_change(server: str, agent_name: str) -> None:
+    arguments = ("streaming-buffer", "--target", server, "--agent", agent_name, "--create", "--mode", "local")
+    then = ("--then", "streaming-buffer:departure=0.2@600")
+    before = json.loads(run(*arguments, "--episodes", "10", "--json").stdout)["agents"][0]
+    after = json.loads(run(*arguments, "--episodes", "900", *then, "--json").stdout)["agents"][0]
+    assert before["drift_detections"] == 0
+    assert after["drift_detections"] >= 1
+    shown = run(*arguments, "--episodes", "1").stdout
+    assert f"has detected drift {after['drift_detections']} times." in shown
+
+
+def test_a_change_is_shown_in_the_table(server: str) -> None:
+    then = ("--then", "streaming-buffer:departure=0.5@3")
+    arguments = ("streaming-buffer", "--target", server, "--agent", "changing", "--episodes", "5", "--create")
+    shown = run(*arguments, *then).stdout
+    assert "since the change" in shown
+    assert "The world changes to streaming-buffer:departure=0.5 after 3 episodes." in shown
+    assert "since the change" not in run(*arguments, "--walk", "departure=0.1@2").stdout
 
 
 def test_several_agents_play_concurrently_and_are_shown_in_a_table(server: str, agent_name: str, client: Client) -> None:

@@ -17,10 +17,13 @@ from safe_psrl_testbed import scenario_named
 
 HEADER = (
     "algorithm,seed,episode,objective_regret,constraint_regret,constraint_regret_max,strong_violation,violating_episodes,"
-    "dual_variable,pessimism"
+    "detections,dual_variable,pessimism"
 )
 
-SUMMED = ("objective_regret", "constraint_regret", "constraint_regret_max", "strong_violation", "violating_episodes")
+SUMMED = (
+    *("objective_regret", "constraint_regret", "constraint_regret_max", "strong_violation"),
+    *("violating_episodes", "detections"),
+)
 
 
 def run(experiment: Experiment, directory: Path, jobs: int = 1) -> Outcome:
@@ -78,7 +81,7 @@ def test_several_constraints_have_a_column_each(tmp_path: Path) -> None:
             for column in ("constraint_regret", "constraint_regret_max", "strong_violation")
             for i in (1, 2)
         ),
-        "violating_episodes",
+        *("violating_episodes", "detections"),
         *(f"{column}.cost-{i}" for column in ("dual_variable", "pessimism") for i in (1, 2)),
     ]
     values = outcome.summary["algorithms"]["safe-psrl"]
@@ -132,7 +135,7 @@ def test_a_seed_whose_kernel_cannot_be_drawn_is_refused_before_anything_runs(mon
         return scenario_named("factored-toy").transitions
 
     toy = scenario("toy", scenario_named("factored-toy").spec, None)
-    monkeypatch.setattr("safe_psrl_experiments.experiment.scenario_named", lambda _: toy)
+    monkeypatch.setattr("safe_psrl_testbed.changing.scenario_named", lambda _: toy)
     monkeypatch.setattr(scenario, "transitions_for", draw)
     with pytest.raises(SpecError, match="satisfiable_cost"):
         Experiment("toy", ["safe-psrl"], 10, 4)
@@ -153,6 +156,13 @@ def test_a_seed_whose_kernel_cannot_be_drawn_is_refused_before_anything_runs(mon
         ({"parameters": {"safe-psrl": {"cap_pessimism": 3}}}, "must be true or false"),
         ({"parameters": {"safe-psrl": {"max_kernel_draws": 0}}}, "max_kernel_draws = 0"),
         ({"parameters": {"safe-psrl": {"pessimism_coeficient": 1}}}, r"did you mean pessimism_coefficient\?"),
+        ({"parameters": {"safe-psrl": {"drift.on_detct": "forget"}}}, r"on_detct = .*did you mean on_detect\?"),
+        ({"parameters": {"safe-psrl": {"drift.on_detect": "forge"}}}, "must be one of alert, forget, pause"),
+        ({"parameters": {"safe-psrl": {"drift.on_detect": "pause"}}}, "in an experiment use alert or forget"),
+        ({"then": ("streaming-buffer@5",)}, r"then = 'streaming-buffer@5': has the states, actions, horizon and constraints"),
+        ({"then": ("factored-toy@10",)}, "must come before the last of 10 episodes"),
+        ({"then": ("factored-toy@5",), "algorithms": ["psrl"]}, "algorithm = 'psrl': does not support a world that changes"),
+        ({"walk": "departure=0.1@2"}, "needs an environment with parameters, such as streaming-buffer, not factored-toy"),
     ],
 )
 def test_what_cannot_be_run_is_refused(changes: dict[str, Any], message: str) -> None:

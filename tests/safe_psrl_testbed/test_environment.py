@@ -121,3 +121,13 @@ def test_the_first_state_follows_the_initial_distribution() -> None:
 def test_an_invalid_kernel_is_refused() -> None:
     with pytest.raises(SpecError, match=r"^sum of transitions\[1\]\[0\] = 0\.9: must be 1$"):
         TabularEnvironment(two_states(horizon=3), [[[0.5, 0.5]], [[0.5, 0.4]]])
+
+
+def test_an_environment_moves_to_another_kernel_at_the_next_step() -> None:
+    environment = scenario_named("factored-toy").environment()
+    environment.reset(1)
+    assert environment.step(1).next_state == 1
+    environment.move_to(np.tile(np.eye(3)[0], (3, 2, 1)))  # everything leads to state 0
+    assert [environment.step(1).next_state for _ in range(3)] == [0, 0, 0]
+    with pytest.raises(SpecError, match="transitions"):
+        environment.move_to(np.zeros((3, 2, 3)))

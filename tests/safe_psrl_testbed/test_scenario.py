@@ -64,6 +64,31 @@ def test_a_part_of_random_that_is_wrong_is_named(part: str) -> None:
     assert repr(part) in str(raised.value)
 
 
+def test_a_preset_with_other_parameters_is_the_same_problem_on_another_kernel() -> None:
+    scenario = scenario_named("streaming-buffer:departure=0.6,fast=0.5")
+    p = scenario.transitions_for(1)[0]
+    assert scenario.name == "streaming-buffer:departure=0.6,fast=0.5"
+    np.testing.assert_array_equal(scenario.spec.signals, scenario_named("streaming-buffer").spec.signals)
+    np.testing.assert_allclose(p[5, 0, [4, 5, 6]], [0.5 * 0.6, 0.5, 0.5 * 0.4])
+    np.testing.assert_allclose(p[5, 1, [4, 5, 6]], [0.9 * 0.6, 0.9 * 0.4 + 0.1 * 0.6, 0.1 * 0.4])  # slow as in the preset
+    np.testing.assert_array_equal(
+        scenario_named("streaming-buffer:").transitions, scenario_named("streaming-buffer").transitions
+    )
+
+
+@pytest.mark.parametrize("part", ["depart=0.9", "departure", "departure=", "departure=1.1", "departure=true", "fast=-0.1", "x"])
+def test_a_parameter_of_a_preset_that_is_wrong_is_named(part: str) -> None:
+    message = "write streaming-buffer:fast=PROBABILITY,slow=PROBABILITY,departure=PROBABILITY"
+    with pytest.raises(SpecError, match=message) as raised:
+        scenario_named(f"streaming-buffer:slow=0.2,{part}")
+    assert repr(part) in str(raised.value)
+
+
+def test_a_preset_without_parameters_says_so() -> None:
+    with pytest.raises(SpecError, match=r"has the part 'demand=2'; inventory has no parameters"):
+        scenario_named("inventory:demand=2")
+
+
 @pytest.mark.parametrize("suffix", [".toml", ".json"])
 def test_a_file_with_its_kernel(tmp_path: Path, suffix: str) -> None:
     known = scenario_named("inventory")

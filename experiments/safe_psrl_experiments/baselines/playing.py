@@ -57,6 +57,7 @@ class BaselineRun:
             raise SpecError("algorithm", name, "is defined for one constraint with known reward and cost only")
         if spec.lists_next_states:
             raise SpecError("algorithm", name, "keeps tables over all next states; give `support` in place of `next_states`")
+        self.name = name
         self.episode = 0
         self.seed = seed
         self.problem: Problem = problem_of(spec, SafePsrlOptions())
@@ -82,6 +83,9 @@ class BaselineRun:
         first = self.episode + 1
         self.episode += episodes
         self.play(first, self.episode)
+
+    def move_to(self, _transitions: Floats) -> None:
+        raise SpecError("algorithm", self.name, "does not support a world that changes; run safe-psrl or certified")
 
 
 def safe_policy(spec: CmdpSpec, transitions: Floats) -> Floats:
