@@ -10,7 +10,7 @@ from safe_psrl_cli.connection import plain
 from safe_psrl_cli.tables import escape, print_table, table_of
 from safe_psrl_client.documents import PESSIMISM_COEFFICIENTS
 from safe_psrl_client.visible_text import visible
-from safe_psrl_console.budget_status import FEWEST_EPISODES, VERDICTS, BudgetStatus, Level, budget_statuses, worst_level
+from safe_psrl_console.budget_status import FEWEST_EPISODES, VERDICTS, Level, budget_statuses, worst_status
 from safe_psrl_proto.v1 import admin_pb2, model_pb2
 
 NO_AGENTS = "no agents; create one with: safe-psrl agent create NAME --preset streaming-buffer"
@@ -24,18 +24,18 @@ def show_agents(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
     if not statuses:
         Console().print(NO_AGENTS, highlight=False, soft_wrap=True)
         return
-    numbers = ("mean\ncost", "recent\ncost", "\nbudget", "constraint\nregret", "\nmethod", "\nepisodes", "\nfallback")
+    numbers = ("recent\ncost", "planned\ncost", "\nbudget", "constraint\nregret", "\nmethod", "\nepisodes", "\nfallback")
     table = table_of(None, "\nagent", "\nverdict", *numbers)
     for status in statuses:
         judged = budget_statuses(status)
-        verdict = _verdict_cell(status, worst_level(judged))
+        verdict = _verdict_cell(status, worst_status(judged).level)
         about = [status.method or "-", f"{status.completed_episodes:,}", "yes" if status.has_fallback else "no"]
         if len(judged) == 1:
-            table.add_row(escape(status.agent), verdict, *_cells(judged[0], status.constraints[0], status), *about)
+            table.add_row(escape(status.agent), verdict, *_cells(status.constraints[0], status), *about)
             continue
         table.add_row(escape(status.agent), verdict, *[""] * 4, *about)
         for one, constraint in zip(judged, status.constraints, strict=True):
-            table.add_row(f"  {escape(one.constraint)}", VERDICTS[one.level], *_cells(one, constraint, status))
+            table.add_row(f"  {escape(one.constraint)}", VERDICTS[one.level], *_cells(constraint, status))
     print_table(table)
 
 
@@ -46,12 +46,11 @@ def _verdict_cell(status: admin_pb2.AgentStatus, level: Level) -> str:
     return VERDICTS[level] + (f"\n{condition_of(status)}" if paused else "")
 
 
-def _cells(judged: BudgetStatus, constraint: admin_pb2.ConstraintStatus, status: admin_pb2.AgentStatus) -> list[str]:
-    budget = f"{judged.budget:.4g}"
-    if not status.completed_episodes:
-        return ["-", "-", budget, "-"]
-    regret = f"{constraint.constraint_regret:,.1f}"
-    return [f"{judged.mean_cost:.4g}", f"{constraint.recent_cost:.4g}", budget, regret]
+def _cells(constraint: admin_pb2.ConstraintStatus, status: admin_pb2.AgentStatus) -> list[str]:
+    predicted, budget = f"{constraint.predicted_cost:.4g}" if status.episode else "-", f"{constraint.cost_budget:.4g}"
+    if not status.recent_episodes:
+        return ["-", predicted, budget, "-"]
+    return [f"{constraint.recent_cost:.4g}", predicted, budget, f"{constraint.constraint_regret:,.1f}"]
 
 
 def show_agent(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> None:
@@ -67,7 +66,7 @@ def _agent_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> It
     reason = f" ({status.condition_reason})" if status.condition_reason else ""
     fallback = spec.HasField("fallback_policy")
     yield "agent", status.agent
-    yield "verdict", _verdict(worst_level(judged), status.completed_episodes)
+    yield "verdict", _verdict(worst_status(judged).level, status)
     yield "condition", condition_of(status) + reason
     yield "method", spec.options.method
     acting = "it acts while the agent is paused" if fallback else "while the agent is paused, requests for actions fail"
@@ -78,7 +77,8 @@ def _agent_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> It
     yield "transitions", f"{status.transitions:,}, of which {status.overridden_actions:,} not with the proposed action"
     if status.completed_episodes:
         mean = status.cumulative_reward / status.completed_episodes
-        yield "mean reward", f"{mean:.6g}; {status.last_reward:.6g} in the last episode"
+        recent = f"{status.recent_reward:.6g} over the last {status.recent_episodes:,} episodes"
+        yield "mean reward", f"{recent}; {mean:.6g} over all; {status.last_reward:.6g} in the last"
     if status.episode:
         yield "latest plan", f"predicts reward {status.predicted_reward:.6g}; took {1000 * status.plan_seconds:.3g} ms"
     yield "visited", f"{status.visited_ratio:.1%} of the pairs of state and action"
@@ -99,13 +99,11 @@ def _constraint_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) 
         yield "constraint", one.name
         yield "  budget", f"{one.cost_budget:g} an episode; {one.satisfiable_cost:g} is satisfiable"
         if status.completed_episodes:
-            yield "  verdict", _verdict(judged.level, status.completed_episodes)
-            spare = f"{judged.margin:.4g} to spare" if judged.margin >= 0 else f"{-judged.margin:.4g} above the budget"
-            yield "  mean cost", f"{one.mean_cost:.6g}, {judged.share:.1%} of the budget; {spare}"
-            yield (
-                "  recent cost",
-                f"{one.recent_cost:.6g}, the mean of {status.recent_episodes:,} episodes; {one.last_cost:.6g} in the last",
-            )
+            yield "  verdict", _verdict(judged.level, status)
+            spare = f"{judged.margin:.4g} to spare" if judged.margin >= 0 else f"{-judged.margin:.4g} above it"
+            share = f"{judged.share:.1%} of their budget; {spare}"
+            yield "  recent cost", f"{one.recent_cost:.6g}, the mean of {status.recent_episodes:,} episodes: {share}"
+            yield "  mean cost", f"{one.mean_cost:.6g} over all episodes; {one.last_cost:.6g} in the last"
             yield "  over budget", f"{one.violations:,} of {status.completed_episodes:,} episodes"
             regret = f"{one.constraint_regret:.6g}; never above {one.constraint_regret_max:.6g}"
             yield "  regret", f"{regret} (the sum of cost less budget)"
@@ -119,19 +117,20 @@ def _constraint_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) 
                 yield "  dual variable", f"{one.dual_variable:.6g}; cost price {one.cost_price:.6g}"
 
 
-def _verdict(level: Level, completed: int) -> str:
+def _verdict(level: Level, status: admin_pb2.AgentStatus) -> str:
+    mean = f": the mean cost of the last {status.recent_episodes:,} episodes is"
     detail = {
-        Level.OVER: ": the mean cost is above the budget",
-        Level.NEAR: " the budget: the mean cost is within 5 % of it",
-        Level.WITHIN: ": the mean cost is within the budget",
-        Level.UNKNOWN: f": {completed} of {FEWEST_EPISODES} episodes completed",
+        Level.OVER: f"{mean} above their budget, by two standard errors or more",
+        Level.NEAR: f"{mean} above their budget, by less than two standard errors",
+        Level.WITHIN: f"{mean} within their budget",
+        Level.UNKNOWN: f": {status.completed_episodes} of {FEWEST_EPISODES} episodes completed",
     }
     return VERDICTS[level] + detail[level]
 
 
 def verdict_of(status: admin_pb2.AgentStatus) -> dict[str, str]:
     """For scripts: over, near, within or unknown, of the worst constraint."""
-    return {"verdict": worst_level(budget_statuses(status)).value}
+    return {"verdict": worst_status(budget_statuses(status)).level.value}
 
 
 def condition_of(status: admin_pb2.AgentStatus) -> str:

@@ -1,58 +1,58 @@
-"""The operator's actions on an agent: pause, resume, export. Each needs a confirmation and reports its result."""
+"""The operator's actions on an agent: budgets, pause, resume, export. Each needs a confirmation and reports its result."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nicegui import ui
 
 from safe_psrl_client import SafePsrlClientError
 from safe_psrl_client.visible_text import visible
+from safe_psrl_console.budget_form import BudgetForm
 from safe_psrl_console.connection import Connection
-from safe_psrl_console.controls import Text, block, button
+from safe_psrl_console.controls import block, button
+from safe_psrl_console.dialogs import ReasonInput, answers, question
 from safe_psrl_console.fleet import WatchedAgent
-
-LONGEST_REASON = 300
 
 
 class AgentActions:
     """The buttons, and the dialogs behind them."""
 
-    def __init__(self, connection: Connection, agent: str) -> None:
-        self._connection, self._agent = connection, agent
+    def __init__(self, connection: Connection, agent: WatchedAgent) -> None:
+        self._connection, self._watched, self._agent = connection, agent, agent.name
         with block("div", "actions") as self._place:
+            self._budgets = button("Change budgets …", self._ask_budgets)
             self._pause = button("Pause …", self._ask_pause)
             self._resume = button("Resume …", self._ask_resume)
             self._export = button("Export …", self._ask_export)
 
     def show(self, agent: WatchedAgent) -> None:
         """Enable only the actions that are possible now."""
+        self._watched = agent
         usable = agent.condition != "quarantined" and self._connection.fleet.connected
         self._pause.set_visibility(agent.condition != "paused")
         self._resume.set_visibility(agent.condition == "paused")
-        for one in (self._pause, self._resume, self._export):
+        for one in (self._budgets, self._pause, self._resume, self._export):
             if usable and "disabled" in one.props:
                 one.props(remove="disabled")
             elif not usable:
                 one.props("disabled")
 
+    def _ask_budgets(self) -> None:
+        BudgetForm(self._connection.client, self._watched.status, lambda: self._report("has new budgets")).open()
+
     def _ask_pause(self) -> None:
         explanation = "No new episode starts. The fallback policy acts; without one, the environment's calls fail."
-        with _question(f"Pause {self._agent}?", explanation) as dialog:
-            reason = ui.input("Reason, for other operators").props(f"autofocus outlined maxlength={LONGEST_REASON}")
-            reason.classes("reason")
+        with question(f"Pause {self._agent}?", explanation) as dialog:
+            reason = ReasonInput(autofocus=True)
 
             async def pause() -> None:
-                if not (reason.value or "").strip():
-                    reason.props('error error-message="Enter a reason."')
-                    return
-                await self._do(
-                    dialog, lambda: self._connection.client.pause_agent(self._agent, reason.value.strip()), "is paused"
-                )
+                text = reason.text()
+                if text:
+                    await self._do(dialog, lambda: self._connection.client.pause_agent(self._agent, text), "is paused")
 
-            reason.on("keydown.enter", pause)
-            _answers(dialog, "Pause", pause)
+            reason.input.on("keydown.enter", pause)
+            answers(("Cancel", dialog.close), ("Pause", pause))
 
     def _ask_resume(self) -> None:
         explanation = "New episodes can start, and the agent continues to learn."
@@ -66,8 +66,8 @@ class AgentActions:
         self._ask("Export", explanation, self._download, "is exported")
 
     def _ask(self, action: str, explanation: str, call: Callable[[], Awaitable[Any]], done: str) -> None:
-        with _question(f"{action} {self._agent}?", explanation) as dialog:
-            _answers(dialog, action, lambda: self._do(dialog, call, done))
+        with question(f"{action} {self._agent}?", explanation) as dialog:
+            answers(("Cancel", dialog.close), (action, lambda: self._do(dialog, call, done)))
 
     async def _download(self) -> None:
         content = await self._connection.client.export_agent(self._agent)
@@ -84,28 +84,13 @@ class AgentActions:
                     f"Failed: {visible(str(error))}", type="negative", timeout=10_000, multi_line=True, close_button="Close"
                 )
         else:
-            with self._place:
-                ui.notify(f"{self._agent} {done}.", type="positive")
+            self._report(done)
+
+    def _report(self, done: str) -> None:
+        with self._place:
+            ui.notify(f"{self._agent} {done}.", type="positive")
 
 
 def file_name(agent: str) -> str:
     """A file name that is valid on any system."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", agent) + ".agent"
-
-
-@contextmanager
-def _question(title: str, explanation: str) -> Iterator[ui.dialog]:
-    """A dialog with the block's content; it opens after the block and is deleted when it closes."""
-    with ui.dialog() as dialog, block("div", "ask"):
-        dialog.props["aria-label"] = title
-        Text("h2", title)
-        Text("p", explanation)
-        yield dialog
-    dialog.on("hide", dialog.delete)
-    dialog.open()
-
-
-def _answers(dialog: ui.dialog, yes: str, act: Callable[[], Awaitable[None]]) -> None:
-    with block("div", "answers"):
-        button("Cancel", dialog.close, "button")
-        button(yes, act, "button is-main")

@@ -1,221 +1,154 @@
-"""The four charts of an agent: cost, constraint regret, reward, and pessimism, with the dual variable if the method has one.
+"""The charts of an agent, from the service's history: cost, constraint regret, reward, dual variable, drift statistic."""
 
-Lines over episodes, as SVG with the style sheet's colour variables: light and dark need no redrawing.
-"""
-
-import math
 from collections.abc import Sequence
-from typing import Any, Final
+from itertools import accumulate
+from textwrap import shorten
+from typing import Final
 
-from nicegui import ui
-
-from safe_psrl_console.controls import Choice, Text, block, button
+from safe_psrl_client.documents import PESSIMISM_COEFFICIENTS
+from safe_psrl_console.agent_history import MOST_POINTS, AgentHistory, Entry, thinned
+from safe_psrl_console.charts import Chart, Line, Mark
+from safe_psrl_console.controls import Choice, Text, block
 from safe_psrl_console.fleet import WatchedAgent
-from safe_psrl_console.history import Interval, Point, intervals
+from safe_psrl_proto.v1 import admin_pb2
 
-CERTIFIED: Final = "certified"  # the method without a dual variable
-ENOUGH: Final = 90  # intervals in a chart
-FIRST: Final = "var(--line-a)"
-SECOND: Final = "var(--line-b)"
-DIGITS: Final = 5  # significant digits sent to the browser
-MARGIN: Final = 12  # pixels
-LETTER: Final = 8  # pixels per character of a level's name
+OBSERVED: Final = "var(--line-a)"
+PREDICTED: Final = "var(--line-b)"
+CERTIFIED: Final = "var(--line-c)"
+LIMIT: Final = "var(--over)"
+MARKS: Final = {
+    "updated": "var(--accent)",
+    "paused": "var(--near)",
+    "resumed": "var(--near)",
+    "imported": "var(--muted)",
+    "drift": "var(--over)",
+}
+LONGEST_MARK: Final = 200
+REWARDS: Final = "Mean per episode, and what the plans predicted."
+NOTHING_YET: Final = "No episode is completed yet."
+DONE: Final = {
+    "alert": "A detection is reported; nothing is forgotten.",
+    "forget": "After a detection, what is older than the short memory is forgotten.",
+    "pause": "A detection pauses the agent.",
+}
+
+Points = Sequence[admin_pb2.HistoryPoint]
 
 
 class AgentCharts:
     """The charts of one constraint at a time; constraint and period are chosen above them."""
 
-    def __init__(self, agent: WatchedAgent) -> None:
-        self._agent = agent
+    def __init__(self, agent: WatchedAgent, history: AgentHistory) -> None:
+        self._agent, self._history = agent, history
         self._constraint = 0
-        self._whole = False
-        self._with_bound = False
-        self._certified = agent.status.method == CERTIFIED
+        self._latest_only = False
+        self._episodes = 0  # of a point that is drawn
+        has_dual, has_drift = agent.status.method in PESSIMISM_COEFFICIENTS, agent.status.HasField("drift_statistic")
         with block("div", "tools"):
             Text("h2", "Learning, by episode")
             names = [one.name for one in agent.status.constraints]
             if len(names) > 1:
                 Choice("Constraint", names, self._choose_constraint)
-            Choice("Period", ["Last minutes", "Since the console started"], self._choose_period)
+            Choice("Period", ["All episodes", "Latest"], self._choose_period)
         with block("div", "charts"):
             self._cost = Chart("Cost per episode", "", "cost")
             self._regret = Chart("Constraint regret", "", "regret")
-            if not self._certified:  # the theorem is about the paper's methods
-                with self._regret.foot:
-                    self._bound = button("Draw the theorem's bound", self._turn_bound, "plain")
-            self._reward = Chart("Reward per episode", "Mean of the episodes between two points.", "reward")
-            self._dual = Chart("Pessimism" if self._certified else "Dual variable and pessimism", "", "dual")
-        self.show(agent)
+            self._reward = Chart("Reward per episode", REWARDS, "reward")
+            self._dual = Chart("Dual variable", "", "dual") if has_dual else None
+            self._drift = Chart("Drift statistic", "", "drift", logarithmic=True) if has_drift else None
 
     def show(self, agent: WatchedAgent) -> None:
+        """Draw the history, of all episodes or of its latest points."""
         self._agent = agent
-        points = agent.history.whole() if self._whole else list(agent.history.thinned(ENOUGH))
-        seen = [point for point in points if point.completed]
-        parts = list(intervals(seen, agent.budgets))
-        self._show_cost(parts)
-        self._show_regret(seen)
-        self._reward.show([line("reward", [(part.end.completed, part.reward) for part in parts])])
-        self._show_dual(seen)
+        everything = self._history.points
+        earlier = everything[:-MOST_POINTS] if self._latest_only else []
+        points = thinned(everything[len(earlier) :])
+        self._episodes = max((point.episodes for point in points), default=0)
+        period = (points[0].episode if earlier else 0, max(agent.status.episode, 1))
+        marks = [_mark(entry) for entry in self._history.entries if entry.kind in MARKS and entry.episode >= period[0]]
+        self._cost.show(self._cost_lines(points, period[1]), marks, period)
+        spent = sum(_regret(point, self._constraint) for point in earlier)
+        self._regret.show([self._regret_line(points, spent)], marks, period)
+        self._reward.show(_reward_lines(points), marks, period)
+        if self._dual:
+            self._dual.show([self._dual_line(points)], marks, period)
+        if self._drift:
+            limit = agent.status.false_alarm_steps
+            statistic = Line("statistic", [(point.episode, point.drift_statistic) for point in points], OBSERVED, width=2)
+            ends = [(period[0], limit), (period[1], limit)]
+            self._drift.show([statistic, Line(f"limit {limit:,.4g}", ends, LIMIT, "dashed")], marks, period)
+        self._show_notes()
 
-    def _show_cost(self, parts: Sequence[Interval]) -> None:
-        i, status = self._constraint, self._agent.status.constraints[self._constraint]
-        drawn = line(status.name, [(part.end.completed, part.costs[i]) for part in parts])
-        highest = max([status.cost_budget, *(part.costs[i] for part in parts)])
-        level = f"budget {status.cost_budget:g}"
-        self._cost.show([with_level(drawn, status.cost_budget, level)], up_to=round_above(highest))
-        self._cost.note.set_text(
-            f"Mean of the episodes between two points. All episodes: {status.mean_cost:.3f}; "
-            f"the plan expects {status.predicted_cost:.3f}."
+    def _cost_lines(self, points: Points, last_episode: int) -> list[Line]:
+        """Observed, budget, predicted and, if there is one, certified cost. The last budget is that of the next episode."""
+        i, budget = self._constraint, self._agent.status.constraints[self._constraint].cost_budget
+        each = [(point.episode, point.constraints[i]) for point in points]
+        budgets = [*((x, one.cost_budget) for x, one in each), (last_episode, budget)]
+        certified = [(x, one.certified_cost) for x, one in each if one.HasField("certified_cost")]
+        return [
+            Line("cost", [(x, one.cost) for x, one in each], OBSERVED, width=2),
+            Line("predicted", [(x, one.predicted_cost) for x, one in each], PREDICTED),
+            *([Line("certified", certified, CERTIFIED)] if certified else []),
+            Line(f"budget {budget:g}", budgets, LIMIT, "dashed", steps=True),  # drawn last, as it hides least
+        ]
+
+    def _regret_line(self, points: Points, spent: float) -> Line:
+        """`spent`: the regret before the first of `points`."""
+        sums = accumulate((_regret(point, self._constraint) for point in points), initial=spent)
+        next(sums)
+        ends = [point.episode + point.episodes - 1 for point in points]
+        return Line("constraint regret", list(zip(ends, sums, strict=True)), OBSERVED, width=2)
+
+    def _dual_line(self, points: Points) -> Line:
+        i = self._constraint
+        return Line(
+            "dual variable", [(point.episode, point.constraints[i].dual_variable) for point in points], OBSERVED, width=2
         )
 
-    def _show_regret(self, points: Sequence[Point]) -> None:
-        i, status = self._constraint, self._agent.status.constraints[self._constraint]
-        series = [with_level(line("constraint regret", [(p.completed, p.regrets[i]) for p in points]), 0, "")]
-        if self._with_bound:
-            bounds = [(p.completed, p.regret_bounds[i]) for p in points]
-            series.append(line("the theorem's bound (right)", bounds, SECOND, axis=1, dashed=True))
-        self._regret.show(series, second_axis=" " if self._with_bound else "")
-        bound = "" if self._certified else f" The theorem's bound: {status.constraint_regret_bound:,.4g}."
+    def _show_notes(self) -> None:
+        agent, status = self._agent.status, self._agent.status.constraints[self._constraint]
+        mean = (
+            f"A point is the mean of {self._episodes:,} episode{'s' if self._episodes > 1 else ''}. "
+            f"All episodes: {status.mean_cost:.3f}; the latest plan predicts {status.predicted_cost:.3f}."
+        )
+        self._cost.note.set_text(self._history.failure or (mean if agent.completed_episodes else NOTHING_YET))
+        bound = f" The theorem's bound: {status.constraint_regret_bound:,.4g}." if self._dual else ""
         self._regret.note.set_text(
             f"The sum of cost less budget. Now {status.constraint_regret:,.1f}: below zero, budget is unspent. "
             f"Never above {status.constraint_regret_max:,.1f}.{bound}"
         )
-
-    def _show_dual(self, points: Sequence[Point]) -> None:
-        i, status = self._constraint, self._agent.status.constraints[self._constraint]
-        if self._certified:
-            self._dual.show([line("pessimism", [(p.completed, p.pessimism[i]) for p in points], SECOND)])
+        if self._dual:
             self._dual.note.set_text(
-                f"The certified cost less the cost expected under the posterior mean. Now {status.pessimism:,.4g}."
+                f"Now {status.dual_variable:,.4g}; the price of a unit of cost is {status.cost_price:,.4g}. "
+                f"Pessimism takes {status.pessimism:,.4g} off the budget."
             )
-            return
-        dual = line("dual variable", [(p.completed, p.duals[i]) for p in points], FIRST)
-        pessimism = line("pessimism (right)", [(p.completed, p.pessimism[i]) for p in points], SECOND, axis=1)
-        self._dual.show([dual, pessimism], second_axis=" ")
-        self._dual.note.set_text(
-            f"Now {status.dual_variable:,.4g} and {status.pessimism:,.4g}; "
-            f"the price of a unit of cost is {status.cost_price:,.4g}."
-        )
+        if self._drift:
+            self._drift.note.set_text(
+                f"Now {agent.drift_statistic:,.4g}. Drift is detected at {agent.false_alarm_steps:,.4g}, which the statistic "
+                f"reaches by chance once in as many steps at most. {DONE.get(agent.on_detect, '')}"
+            )
 
     def _choose_constraint(self, i: int) -> None:
         self._constraint = i
         self.show(self._agent)
 
     def _choose_period(self, i: int) -> None:
-        self._whole = i == 1
-        self.show(self._agent)
-
-    def _turn_bound(self) -> None:
-        self._with_bound = not self._with_bound
-        self._bound.set_text("Hide the theorem's bound" if self._with_bound else "Draw the theorem's bound")
+        self._latest_only = i == 1
         self.show(self._agent)
 
 
-class Chart:
-    """A card with a title, a line of text and the chart."""
-
-    def __init__(self, title: str, explanation: str, name: str) -> None:
-        with block("section", "card chart", data_chart=name):
-            Text("h2", title)
-            self.note = Text("p", explanation)
-            self._drawing = ui.echart(_options(), renderer="svg")
-            self._drawing.props["aria-label"] = title
-            self._drawing.props["role"] = "img"
-            self.foot = block("div", "foot")
-
-    def show(self, series: Sequence[dict[str, Any]], *, second_axis: str = "", up_to: float | None = None) -> None:
-        """`up_to`: the end of the scale, which is otherwise what the lines need."""
-        options = self._drawing.options
-        options["series"] = list(series)
-        options["yAxis"] = [_axis(), _axis(second_axis)] if second_axis else [_axis()]
-        options["yAxis"][0]["max"] = up_to
-        options["legend"]["show"] = len(series) > 1
-        options["grid"]["top"] = 34 if len(series) > 1 else 16
-        options["grid"]["right"] = MARGIN + LETTER * max((len(one.get("levelName", "")) for one in series), default=0)
-        self._drawing.props["data-points"] = str(len(series[0]["data"]) if series else 0)
-        self._drawing.update()
+def _regret(point: admin_pb2.HistoryPoint, constraint: int) -> float:
+    """The sum of cost less budget over the episodes of one point."""
+    one = point.constraints[constraint]
+    return point.episodes * (one.cost - one.cost_budget)
 
 
-def line(
-    name: str, points: Sequence[tuple[float, float]], colour: str = FIRST, *, axis: int = 0, dashed: bool = False
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "type": "line",
-        "data": [[x, float(f"{y:.{DIGITS}g}")] for x, y in points],
-        "yAxisIndex": axis,
-        "showSymbol": len(points) < 3,
-        "symbolSize": 5,
-        "lineStyle": {"color": colour, "width": 2, "type": "dashed" if dashed else "solid"},
-        "itemStyle": {"color": colour},
-        "emphasis": {"disabled": True},
-    }
+def _reward_lines(points: Points) -> list[Line]:
+    return [
+        Line("reward", [(point.episode, point.reward) for point in points], OBSERVED, width=2),
+        Line("predicted", [(point.episode, point.predicted_reward) for point in points], PREDICTED),
+    ]
 
 
-def with_level(series: dict[str, Any], level: float, name: str) -> dict[str, Any]:
-    """`series` with a dashed horizontal line, such as a budget."""
-    label = {"formatter": name, "position": "end", "color": "var(--over)", "fontWeight": 600}
-    style = {"color": "var(--over)", "type": "dashed", "width": 1.5}
-    mark = {
-        "silent": True,
-        "symbol": "none",
-        "data": [{"yAxis": level}],
-        "label": label,
-        "lineStyle": style,
-        "animation": False,
-    }
-    return series | {"markLine": mark, "levelName": name}
-
-
-def round_above(value: float) -> float:
-    """A round number a little above `value`, for the end of an axis."""
-    if value <= 0:
-        return 1.0
-    unit = 10.0 ** math.floor(math.log10(value))
-    return next(step for step in (1.2, 1.6, 2, 2.5, 3, 4, 5, 6, 8, 10, 12) if step * unit >= 1.08 * value) * unit
-
-
-def _options() -> dict[str, Any]:
-    return {
-        "animation": False,
-        "textStyle": {"fontFamily": "inherit", "color": "var(--muted)"},
-        "grid": {"left": 8, "right": 12, "top": 16, "bottom": 4, "containLabel": True},
-        "legend": {
-            "top": 0,
-            "left": 0,
-            "icon": "roundRect",
-            "itemHeight": 3,
-            "itemWidth": 16,
-            "textStyle": {"color": "var(--ink)"},
-        },
-        "tooltip": {
-            "trigger": "axis",
-            "backgroundColor": "var(--surface)",
-            "borderColor": "var(--line)",
-            "textStyle": {"color": "var(--ink)", "fontSize": 13},
-            "axisPointer": {"lineStyle": {"color": "var(--muted)"}, "label": {"show": False}},
-        },
-        "xAxis": {
-            "type": "value",
-            "min": "dataMin",
-            "max": "dataMax",
-            "minInterval": 1,
-            "axisLine": {"lineStyle": {"color": "var(--line)"}},
-            "axisLabel": {"color": "var(--muted)", "hideOverlap": True, "showMinLabel": False, "showMaxLabel": False},
-            "splitLine": {"show": False},
-        },
-        "yAxis": [_axis()],
-        "series": [],
-    }
-
-
-def _axis(name: str = "") -> dict[str, Any]:
-    return {
-        "type": "value",
-        "name": name,
-        "scale": False,
-        "axisLabel": {"color": "var(--muted)"},
-        "nameTextStyle": {"color": "var(--muted)", "align": "right"},
-        "splitLine": {"show": not name, "lineStyle": {"color": "var(--line)"}},
-        "splitNumber": 4,
-    }
+def _mark(entry: Entry) -> Mark:
+    return Mark(entry.episode, shorten(entry.text, LONGEST_MARK, placeholder=" …"), MARKS[entry.kind])

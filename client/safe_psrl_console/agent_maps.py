@@ -13,7 +13,7 @@ from safe_psrl_client import NotFoundError, SafePsrlClientError
 from safe_psrl_client.visible_text import visible
 from safe_psrl_console.connection import Connection
 from safe_psrl_console.controls import Text, block, button
-from safe_psrl_console.grids import Grid, policy_grid, posterior_grid, visits
+from safe_psrl_console.grids import Grid, policy_grid, posterior_grid, visits, weight
 
 REFRESH_SECONDS: Final = 5.0
 LARGE: Final = 50_000  # counts of a posterior above which it is refreshed only by the button
@@ -27,6 +27,7 @@ class AgentMaps:
         self._version = -1  # shown in the maps
         self._requested = -REFRESH_SECONDS
         self._large = False
+        self._marked: frozenset[tuple[int, int]] = frozenset()
         with block("div", "tools"):
             Text("h2", "Policy and posterior")
             button("Refresh", self.refresh, "chip")
@@ -35,6 +36,10 @@ class AgentMaps:
                 self._policy = _MapCard("Policy", "No episode has started yet.")
             with block("div", "stack") as self.side:
                 self._posterior = _MapCard("Posterior", "Nothing is learned yet.")
+
+    def mark(self, pairs: frozenset[tuple[int, int]]) -> None:
+        """Outline pairs of state and action in the posterior, from the next refresh on."""
+        self._marked = pairs
 
     async def refresh_if_due(self, version: int) -> None:
         """Refresh if the version is new, the last refresh is old enough and the posterior is small."""
@@ -65,8 +70,10 @@ class AgentMaps:
         num_states, num_actions, seen = await asyncio.to_thread(visits, counts)
         self._large = math.prod(counts.shape) > LARGE
         visited = sum(1 for count in seen if count)
-        note = f"{sum(seen):,} transitions; {visited:,} of {len(seen):,} pairs of state and action were visited."
-        self._posterior.show(note, posterior_grid(num_states, num_actions, seen), "Visits as a heat map")
+        note = f"{weight(sum(seen))} transitions; {visited:,} of {len(seen):,} pairs of state and action were visited."
+        outlined = " Outlined: where drift was detected last." if self._marked else ""
+        grid = posterior_grid(num_states, num_actions, seen, self._marked)
+        self._posterior.show(note + outlined, grid, "Visits as a heat map")
         return posterior.version
 
 

@@ -1,7 +1,6 @@
-"""The page `/agent/NAME`: an agent's budgets, learning curves, policy, posterior and events, or why they are not shown."""
+"""The page `/agent/NAME`: an agent's budgets, learning curves, policy, posterior and history, or why they are not shown."""
 
 import time
-from datetime import UTC, datetime
 from typing import Final
 
 from nicegui import ui
@@ -9,27 +8,17 @@ from nicegui.element import Element
 
 from safe_psrl_console.agent_actions import AgentActions
 from safe_psrl_console.agent_charts import AgentCharts
+from safe_psrl_console.agent_history import AgentHistory
+from safe_psrl_console.agent_log import DriftBanner, LogCard, rows_of
 from safe_psrl_console.agent_maps import AgentMaps
-from safe_psrl_console.budget_status import BudgetStatus
+from safe_psrl_console.budget_status import FEWEST_EPISODES, BudgetStatus
 from safe_psrl_console.connection import Connection
 from safe_psrl_console.controls import Gauge, Text, block
-from safe_psrl_console.fleet import Event, WatchedAgent
+from safe_psrl_console.fleet import WatchedAgent
 from safe_psrl_console.layout import page_layout
 from safe_psrl_proto.v1 import model_pb2
 
 UPDATE_SECONDS: Final = 1.0
-SHOWN_EVENTS: Final = 12
-SIGNS: Final = {
-    "over": "✕",
-    "quarantined": "✕",
-    "lost": "✕",
-    "deleted": "✕",
-    "paused": "❚❚",
-    "within": "✓",
-    "resumed": "▶",
-    "restored": "✓",
-    "appeared": "+",
-}
 
 
 def agent_page(connection: Connection, name: str) -> None:
@@ -69,7 +58,7 @@ class _AgentPage:
         self.show()
         agent = self._connection.fleet.agents.get(self._name)
         if self._view and agent and self._connection.fleet.connected:
-            await self._view.maps.refresh_if_due(agent.status.version)
+            await self._view.refresh(agent)
 
     def _build(self, agent: WatchedAgent | None) -> None:
         if self._state == "waiting":
@@ -92,7 +81,10 @@ class _AgentPage:
 def _state_of(agent: WatchedAgent | None, *, loaded: bool) -> str:
     if agent is None:
         return "missing" if loaded else "waiting"
-    return "quarantined" if agent.condition == "quarantined" else f"there since {agent.status.created_micros}"
+    if agent.condition == "quarantined":
+        return "quarantined"
+    status = agent.status
+    return f"created {status.created_micros}, {status.method}, drift {status.HasField('drift_statistic')}"
 
 
 def _show_message(title: str, text: str) -> None:
@@ -106,50 +98,43 @@ class _AgentView:
     """The content of the page, if the agent is readable."""
 
     def __init__(self, connection: Connection, agent: WatchedAgent) -> None:
-        self._connection = connection
+        self._history = AgentHistory(connection.client, agent.name)
         with block("header", "agent-head"):
             with block("div"):
                 Text("h1", agent.name)
                 self._condition = Text("span", agent.condition, "condition")
                 Text("span", f"method {agent.status.method}", "why")
                 self._reason = Text("span", "", "why")
-            self._actions = AgentActions(connection, agent.name)
+            self._actions = AgentActions(connection, agent)
+        self._drift = DriftBanner()
         with block("div", "gauges"):
             self._gauges = [_ConstraintCard(one.name) for one in agent.status.constraints]
             self._facts = _Facts()
-        self._charts = AgentCharts(agent)
-        self.maps = AgentMaps(connection, agent.name)
-        with self.maps.side, block("section", "card events"):
-            Text("h2", "Recent events")
-            self._events = block("ol")
-        self._shown_events: list[Event] | None = None
+        self._charts = AgentCharts(agent, self._history)
+        self._maps = AgentMaps(connection, agent.name)
+        with self._maps.side:
+            self._log = LogCard()
 
     def show(self, agent: WatchedAgent, *, changed: bool) -> None:
         self._condition.set_text(agent.condition)
         self._condition.classes(replace=f"condition is-{agent.condition}")
         self._reason.set_text(agent.status.condition_reason)
         self._actions.show(agent)
-        self._show_events(self._connection.fleet.events_of(agent.name)[:SHOWN_EVENTS])
         if not changed:
             return
-        for i, budget_status in enumerate(agent.budget_statuses()):
+        for i, budget_status in enumerate(agent.budget_statuses):
             self._gauges[i].show(agent, i, budget_status)
         self._facts.show(agent)
-        self._charts.show(agent)
 
-    def _show_events(self, events: list[Event]) -> None:
-        if events == self._shown_events:
-            return
-        self._shown_events = events
-        self._events.clear()
-        with self._events:
-            for event in events:
-                with block("li", f"is-{event.kind}"):
-                    Text("i", SIGNS.get(event.kind, "•")).props("aria-hidden=true")
-                    Text("span", event.text)
-                    Text("time", time.strftime("%H:%M:%S", time.localtime(event.at)))
-            if not events:
-                Text("li", "No events since the console started.", "none")
+    async def refresh(self, agent: WatchedAgent) -> None:
+        """Request what the status does not have, where it is due."""
+        if await self._history.refresh_if_due(agent.status.version):
+            self._charts.show(agent)
+            self._log.show(self._history.entries)
+        detection = self._history.detection if agent.has_drifted(time.time()) else None
+        self._drift.show(agent, detection)
+        self._maps.mark(rows_of(detection) if detection else frozenset())
+        await self._maps.refresh_if_due(agent.status.version)
 
 
 CERTIFICATES: Final = {
@@ -171,43 +156,54 @@ class _ConstraintCard:
             self._certificate = Text("p")
 
     def show(self, agent: WatchedAgent, i: int, budget_status: BudgetStatus) -> None:
-        status = agent.status.constraints[i]
+        status, episodes = agent.status.constraints[i], agent.status.recent_episodes
         if status.HasField("certified_cost"):
             self._certificate.set_text(CERTIFICATES[agent.status.certificate].format(status.certified_cost))
-        self._gauge.show(budget_status.level, budget_status.cost, budget_status.budget, budget_status.share)
+        self._gauge.show(budget_status)
+        predicted = f" The latest plan predicts {status.predicted_cost:.3f}." if agent.status.episode else ""
         if not budget_status.known:
-            self._recent.set_text(f"The budget is {budget_status.budget:g} per episode.")
+            done = f" {agent.status.completed_episodes} of {FEWEST_EPISODES} episodes are completed."
+            self._recent.set_text(f"The budget is {status.cost_budget:g} per episode.{predicted}{done}")
             return
-        self._recent.set_text(
-            f"Mean {budget_status.mean_cost:.3f} over all episodes, {budget_status.recent_cost:.3f} over the recent ones."
-        )
+        changed = f" The budget is {status.cost_budget:g} now." if budget_status.budget != status.cost_budget else ""
+        self._recent.set_text(f"Mean of the last {episodes:,} episodes, and of their budgets.{changed}{predicted}")
         unspent = -status.constraint_regret
         reserve = f"{unspent:,.1f} unspent in total" if unspent >= 0 else f"{-unspent:,.1f} overspent in total"
         self._sum.set_text(
-            f"{reserve}; {status.violations:,} of {agent.status.completed_episodes:,} episodes were above the budget."
+            f"All episodes: mean {status.mean_cost:.3f}; {reserve}; "
+            f"{status.violations:,} of {agent.status.completed_episodes:,} were above the budget."
         )
 
 
 class _Facts:
     """Figures of the agent as a whole."""
 
-    NAMES: Final = ("episodes", "open", "steps learned", "overridden", "visited", "reward, recent", "latest plan", "created")
+    NAMES: Final = (
+        "episodes",
+        "open",
+        "steps learned",
+        "overridden",
+        "visited",
+        "reward, recent",
+        "reward, predicted",
+        "latest plan",
+    )
 
     def __init__(self) -> None:
         with block("dl", "card facts"):
             self._values = [_fact(name) for name in self.NAMES]
 
     def show(self, agent: WatchedAgent) -> None:
-        status, recent = agent.status, agent.recent()
+        status = agent.status
         values = (
             f"{status.episode:,}",
             f"{len(status.open_episodes):,}",
             f"{status.transitions:,}",
             f"{status.overridden_actions:,}",
             f"{status.visited_ratio:.0%}",
-            f"{recent.reward:,.3f}" if recent else "-",
+            f"{status.recent_reward:,.3f}" if status.recent_episodes else "-",
+            f"{status.predicted_reward:,.3f}" if status.episode else "-",
             f"{1000 * status.plan_seconds:,.1f} ms",
-            f"{datetime.fromtimestamp(status.created_micros / 1e6, UTC):%Y-%m-%d}",
         )
         for fact, value in zip(self._values, values, strict=True):
             fact.set_text(value)

@@ -1,18 +1,14 @@
-"""How far a constraint is from its violation: the one classification behind colours, headlines and events."""
+"""How far a constraint is from its violation, as the service judges it: the one classification behind colours and headlines."""
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from safe_psrl_proto.v1 import admin_pb2
 
-NEAR: Final = 0.95  # of the budget: learning drives the cost towards it, so a lower threshold would always be passed
-CLEARLY_WITHIN: Final = 0.99  # hysteresis: an agent that was over budget counts as within again below this
-CONFIDENCE: Final = 2.0  # standard errors
 SMALLEST_BUDGET: Final = 1e-9  # the service accepts none below it
-FEWEST_EPISODES: Final = 20  # completed, before a verdict
+FEWEST_EPISODES: Final = 20  # completed, before the service gives a verdict
 
 
 class Level(StrEnum):
@@ -21,27 +17,35 @@ class Level(StrEnum):
     OVER = "over"
     NEAR = "near"
     WITHIN = "within"
-    UNKNOWN = "unknown"  # fewer than FEWEST_EPISODES completed, or not readable
+    UNKNOWN = "unknown"  # no verdict yet, or not readable
+
+
+LEVELS: Final = {
+    admin_pb2.BUDGET_VERDICT_ABOVE: Level.OVER,
+    admin_pb2.BUDGET_VERDICT_NEAR: Level.NEAR,
+    admin_pb2.BUDGET_VERDICT_WITHIN: Level.WITHIN,
+}
+VERDICTS: Final = {
+    Level.OVER: "over budget",
+    Level.NEAR: "near budget",
+    Level.WITHIN: "holds",
+    Level.UNKNOWN: "too early",
+}
 
 
 @dataclass(frozen=True)
 class BudgetStatus:
-    """One constraint of one agent: mean cost of all completed episodes, and of the recent ones with its standard error."""
+    """One constraint of one agent: the verdict, and the mean cost and budget of the recent episodes that it is about."""
 
-    constraint: str
-    budget: float
-    mean_cost: float
-    recent_cost: float
-    recent_error: float = math.inf
-    known: bool = True
+    constraint: str = ""
+    level: Level = Level.UNKNOWN
+    cost: float = 0.0
+    budget: float = 0.0
+    predicted_cost: float = 0.0
 
     @property
-    def cost(self) -> float:
-        """The mean of all episodes, which the guarantee is about; or the lower confidence bound of the recent mean, if greater.
-
-        So noise does not make it oscillate around the budget, and a drift shows even while the overall mean is far below.
-        """
-        return max(self.mean_cost, self.recent_cost - CONFIDENCE * self.recent_error)
+    def known(self) -> bool:
+        return self.level is not Level.UNKNOWN
 
     @property
     def margin(self) -> float:
@@ -53,33 +57,25 @@ class BudgetStatus:
         """Cost as a share of the budget."""
         return self.cost / max(self.budget, SMALLEST_BUDGET)
 
-    @property
-    def level(self) -> Level:
-        if not self.known:
-            return Level.UNKNOWN
-        if self.share > 1:
-            return Level.OVER
-        return Level.NEAR if self.share >= NEAR else Level.WITHIN
-
-
-VERDICTS: Final = {
-    Level.OVER: "over budget",
-    Level.NEAR: "holds, near",
-    Level.WITHIN: "holds",
-    Level.UNKNOWN: "too early",
-}
-
 
 def budget_statuses(status: admin_pb2.AgentStatus) -> list[BudgetStatus]:
-    """One for each constraint, from a single status: of the recent episodes, it has the last one only."""
-    known = status.completed_episodes >= FEWEST_EPISODES
-    return [BudgetStatus(one.name, one.cost_budget, one.mean_cost, one.last_cost, known=known) for one in status.constraints]
+    """One for each constraint. Before the first completed episode, the budget is that of the definition."""
+    return [
+        BudgetStatus(
+            one.name,
+            LEVELS.get(one.verdict, Level.UNKNOWN),
+            one.recent_cost,
+            one.recent_budget if status.recent_episodes else one.cost_budget,
+            one.predicted_cost,
+        )
+        for one in status.constraints
+    ]
 
 
-def worst_level(statuses: Iterable[BudgetStatus]) -> Level:
-    """The level of the constraint nearest to its violation."""
-    levels = {one.level for one in statuses}
-    return next((level for level in Level if level in levels), Level.UNKNOWN)
+def worst_status(statuses: Sequence[BudgetStatus]) -> BudgetStatus:
+    """The one with the worst verdict; of several, the one with the greatest share of its budget."""
+    order = list(Level)
+    return min(statuses, key=lambda one: (order.index(one.level), -one.share), default=BudgetStatus())
 
 
 @dataclass(frozen=True)
@@ -95,24 +91,25 @@ class Headline:
 
 def headline(statuses: Iterable[tuple[str, BudgetStatus]]) -> Headline:
     """`statuses`: the worst one of every agent."""
-    everything = list(statuses)
-    known = [(agent, budget_status) for agent, budget_status in everything if budget_status.known]
+    everything = dict(statuses)
+    known = {agent: one for agent, one in everything.items() if one.known}
     if not known:
         title = "No agents yet" if not everything else f"No agent has completed {FEWEST_EPISODES} episodes yet"
         return Headline(Level.UNKNOWN, title, "")
-    agent, worst = max(known, key=lambda one: one[1].share)
-    over = sum(budget_status.level is Level.OVER for _, budget_status in known)
-    near = sum(budget_status.level is Level.NEAR for _, budget_status in known)
+    worst = worst_status(list(known.values()))
+    agent = next(agent for agent, one in known.items() if one is worst)
     unknown = len(everything) - len(known)
     detail = _detail(worst) + (f". No verdict: {unknown:,}" if unknown else "")
-    return Headline(worst.level, _title(len(known), over, near), detail, agent, "Worst" if over else "Closest to it")
+    lead = "Closest to its budget" if worst.level is Level.WITHIN else "Worst"
+    return Headline(worst.level, _title(list(known.values()), worst.level), detail, agent, lead)
 
 
-def _title(known: int, over: int, near: int) -> str:
-    if over:
-        return f"{over} of {known:,} agent{'' if known == 1 else 's'} {'is' if over == 1 else 'are'} over budget"
-    holding = "Within budget" if known == 1 else f"All {known:,} agents are within budget"
-    return f"{holding}, {near if known > 1 else 'but'} close to it" if near else holding
+def _title(known: Sequence[BudgetStatus], worst: Level) -> str:
+    if worst is Level.WITHIN:
+        return "Within budget" if len(known) == 1 else f"All {len(known):,} agents are within budget"
+    count = sum(one.level is worst for one in known)
+    agents = f"{count:,} of {len(known):,} agent{'' if len(known) == 1 else 's'} {'is' if count == 1 else 'are'}"
+    return f"{agents} over budget" if worst is Level.OVER else f"{agents} near budget, none is over"
 
 
 def _detail(worst: BudgetStatus) -> str:

@@ -45,7 +45,7 @@ async def _watch_once(client: AsyncClient, fleet: Fleet) -> str:
             first = await asyncio.wait_for(anext(replies), FIRST_REPLY_SECONDS)
             fleet.begin(with_visible_texts(first), time.time())
             async for reply in replies:
-                fleet.apply(with_visible_texts(reply), time.time())
+                fleet.apply(with_visible_texts(reply))
     except TimeoutError:
         return "no answer"
     except SafePsrlClientError as error:
@@ -59,6 +59,7 @@ def with_visible_texts(reply: admin_pb2.WatchAgentsResponse) -> admin_pb2.WatchA
     """`reply`, whose texts are shown in pages, without control characters. Names that a service accepts do not change."""
     for status in reply.agents:
         status.agent, status.condition_reason = visible(status.agent), visible(status.condition_reason)
+        status.method, status.on_detect = visible(status.method), visible(status.on_detect)
         for constraint in status.constraints:
             constraint.name = visible(constraint.name)
     reply.deleted[:] = [visible(name) for name in reply.deleted]

@@ -7,6 +7,8 @@ from typing import Any, Final
 from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
+from safe_psrl_console.budget_status import BudgetStatus
+
 
 class Text(TextElement):
     """An element with text: `Text("h2", "Events")`."""
@@ -65,13 +67,13 @@ class Gauge:
                 self._budget = Text("span")
                 self._sign = Text("em")
 
-    def show(self, level: str, cost: float, budget: float, share: float) -> None:
-        known = level != "unknown"
+    def show(self, status: BudgetStatus) -> None:
+        level, share = status.level, status.share if status.known else 0.0
         self._root.classes(replace=f"gauge is-{level}")
         self._bar.style(replace=f"width: {100 * min(max(share, 0) / self.SCALE, 1):.1f}%")
-        self._cost.set_text(f"{cost:.3f}" if known else "")
-        self._budget.set_text(f"of {budget:g} per episode" if known else "")
-        self._sign.set_text(f"{self.SIGNS[level]}, {percent(share)}" if known else self.SIGNS[level])
+        self._cost.set_text(f"{status.cost:.3f}" if status.known else "")
+        self._budget.set_text(f"of {status.budget:.4g} per episode" if status.known else "")
+        self._sign.set_text(f"{self.SIGNS[level]}, {percent(share)}" if status.known else self.SIGNS[level])
 
 
 def percent(share: float) -> str:

@@ -1,6 +1,7 @@
 """The page `/`: every agent, and a headline that states whether the constraints hold."""
 
 import dataclasses
+import time
 from typing import Any
 
 from nicegui import ui
@@ -38,7 +39,7 @@ class FleetView(Element, component="fleet_view.js"):
         fleet, self._sent = self._fleet, self._current()
         update = {
             "anew": anew,
-            "rows": [row_of(agent) for agent in fleet.changed_since(revision)],
+            "rows": [row_of(agent, time.time()) for agent in fleet.changed_since(revision)],
             "deleted": fleet.deleted_since(revision),
             "headline": dataclasses.asdict(fleet.headline()) if fleet.loaded else WAITING,
             "loaded": fleet.loaded,
@@ -50,26 +51,26 @@ class FleetView(Element, component="fleet_view.js"):
 WAITING = {"level": "unknown", "title": "Waiting for the service", "detail": "", "worst": "", "lead": ""}
 
 
-def row_of(agent: WatchedAgent) -> dict[str, Any]:
+def row_of(agent: WatchedAgent, now: float) -> dict[str, Any]:
     """The row of an agent, with its worst constraint."""
-    constraint, budget_status = agent.worst()
-    status, recent = agent.status, agent.recent()
+    status, worst = agent.status, agent.worst
     return {
         "name": agent.name,
         "condition": agent.condition,
         "reason": status.condition_reason,
+        "drift": agent.has_drifted(now),
         "method": status.method,
         "episode": status.episode,
-        "level": budget_status.level,
-        "constraint": budget_status.constraint,
-        "several": agent.num_constraints > 1,
-        "cost": budget_status.cost,
-        "recent": budget_status.recent_cost,
-        "mean": budget_status.mean_cost,
-        "budget": budget_status.budget,
-        "share": budget_status.share if budget_status.known else -1,
-        "spark": agent.spark(constraint),
-        "reward": recent.reward if recent else None,
+        "level": worst.level,
+        "constraint": worst.constraint,
+        "several": len(status.constraints) > 1,
+        "recentEpisodes": status.recent_episodes,
+        "cost": worst.cost,
+        "budget": worst.budget,
+        "share": worst.share if worst.known else -1,
+        "predicted": worst.predicted_cost if status.episode else None,
+        "reward": status.recent_reward if status.recent_episodes else None,
+        "predictedReward": status.predicted_reward,
     }
 
 

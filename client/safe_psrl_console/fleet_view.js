@@ -19,6 +19,7 @@ const FILTERS = [
   { key: "within", label: "Within budget", test: (row) => row.level === "within" },
   { key: "active", label: "Active", test: (row) => row.condition === "active" },
   { key: "paused", label: "Paused", test: (row) => row.condition === "paused" },
+  { key: "drift", label: "Drift", test: (row) => row.drift },
   { key: "quarantined", label: "Quarantined", test: (row) => row.condition === "quarantined" },
 ];
 
@@ -28,7 +29,7 @@ const COLUMNS = [
   { key: "method", label: "Method", descending: false },
   { key: "episode", label: "Episode", descending: true, number: true },
   { key: "share", label: "Cost of budget", descending: true },
-  { key: "spark", label: "Recent cost", fixed: true },
+  { key: "predicted", label: "Predicted", descending: true, number: true },
   { key: "reward", label: "Reward", descending: true, number: true },
 ];
 
@@ -49,8 +50,7 @@ export default {
         </div>
         <figure v-if="known.length" class="strip">
           <svg viewBox="0 0 120 30" preserveAspectRatio="none" role="img" :aria-label="stripLabel">
-            <rect x="0" y="4" width="95" height="22" class="zone-within" />
-            <rect x="95" y="4" width="5" height="22" class="zone-near" />
+            <rect x="0" y="4" width="100" height="22" class="zone-within" />
             <rect x="100" y="4" width="20" height="22" class="zone-over" />
             <path v-for="(path, level) in strip" :key="level" :d="path" :class="'tick is-' + level" />
             <line x1="100" x2="100" y1="0" y2="30" class="limit" />
@@ -76,7 +76,7 @@ export default {
         <label class="sorting">
           Sort by
           <select v-model="sort" @change="descending = column(sort).descending">
-            <option v-for="one in sortable" :key="one.key" :value="one.key">{{ one.label }}</option>
+            <option v-for="one in columns" :key="one.key" :value="one.key">{{ one.label }}</option>
           </select>
         </label>
       </div>
@@ -85,8 +85,7 @@ export default {
         @pointerenter="hold = true" @pointerleave="hold = false">
         <div class="agent-row head" role="row" aria-rowindex="1">
           <div v-for="one in columns" :key="one.key" role="columnheader" :class="'cell-' + one.key" :aria-sort="sorted(one)">
-            <span v-if="one.fixed">{{ one.label }}</span>
-            <button v-else type="button" @click="sortBy(one)">{{ one.label }}<i aria-hidden="true">{{ arrow(one) }}</i></button>
+            <button type="button" @click="sortBy(one)">{{ one.label }}<i aria-hidden="true">{{ arrow(one) }}</i></button>
           </div>
         </div>
         <div ref="body" class="body" role="rowgroup" :style="{ height: order.length * rowHeight + 'px' }"
@@ -97,6 +96,7 @@ export default {
             <div role="cell" class="cell-name"><a :href="link(row.name)" :title="row.name">{{ row.name }}</a></div>
             <div role="cell" class="cell-condition">
               <span :class="'condition is-' + row.condition" :title="row.reason">{{ row.condition }}</span>
+              <span v-if="row.drift" class="condition is-drift" title="Drift was detected within the last day">drift</span>
             </div>
             <div role="cell" class="cell-method">{{ row.method }}</div>
             <div role="cell" class="cell-episode number"><span class="caption">episode </span>{{ whole(row.episode) }}</div>
@@ -113,13 +113,9 @@ export default {
                 </span>
               </div>
             </div>
-            <div role="cell" class="cell-spark" aria-hidden="true">
-              <svg v-if="row.spark.length > 1" viewBox="0 0 100 28" preserveAspectRatio="none">
-                <line x1="0" x2="100" :y1="sparkY(100)" :y2="sparkY(100)" class="limit" />
-                <polyline :points="sparkline(row.spark)" />
-              </svg>
-            </div>
-            <div role="cell" class="cell-reward number"><span class="caption">reward </span>{{ figure(row.reward) }}</div>
+            <div role="cell" class="cell-predicted number" title="Expected cost of the latest plan">
+              <span class="caption">predicted </span>{{ figure(row.predicted) }}</div>
+            <div role="cell" class="cell-reward number" :title="rewardTitle(row)"><span class="caption">reward </span>{{ figure(row.reward) }}</div>
           </div>
         </div>
         <div v-if="!order.length" class="nothing" role="status">
@@ -160,7 +156,6 @@ safe-psrl simulate streaming-buffer --agent buffer --target {{ target }}</code><
       last: 40,
       levels: LEVELS,
       columns: COLUMNS,
-      sortable: COLUMNS.filter((one) => !one.fixed),
     };
   },
 
@@ -341,15 +336,12 @@ safe-psrl simulate streaming-buffer --agent buffer --target {{ target }}</code><
     },
     gaugeTitle(row) {
       if (row.level === "unknown") return row.reason || "Fewer than 20 episodes are completed";
-      const mean = `mean of all ${row.mean.toFixed(3)}, recent ${row.recent.toFixed(3)}, budget ${this.short(row.budget)}`;
-      return `${row.constraint}: ${mean}; ${LEVELS[row.level].label}`;
+      const mean = `mean cost of the last ${row.recentEpisodes} episodes ${row.cost.toFixed(3)}`;
+      const predicted = `the latest plan predicts ${row.predicted.toFixed(3)}`;
+      return `${row.constraint}: ${mean}, budget ${this.short(row.budget)}; ${predicted}; ${LEVELS[row.level].label}`;
     },
-    sparkY(share) {
-      return 27 - Math.min(share / 130, 1) * 26;
-    },
-    sparkline(values) {
-      const step = 100 / (values.length - 1);
-      return values.map((value, i) => `${(i * step).toFixed(1)},${this.sparkY(value).toFixed(1)}`).join(" ");
+    rewardTitle(row) {
+      return row.reward === null ? "" : `Mean of the last ${row.recentEpisodes} episodes; the latest plan predicts ${this.figure(row.predictedReward)}`;
     },
   },
 };

@@ -4,7 +4,7 @@ import math
 import sys
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,6 +12,7 @@ from safe_psrl_proto.v1 import events_pb2, model_pb2
 
 MOST_CELLS: Final = 4_000
 FAINT: Final = 0.6
+TYPE_CODES: Final = {"<i8": "q", "<f8": "d"}  # of `array`
 
 # For categories: the palette of Okabe and Ito, which colour-blind people can tell apart.
 CATEGORIES: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#7f7f7f")
@@ -36,6 +37,7 @@ class Grid:
     opacities: list[float] = field(default_factory=list)
     legend: list[tuple[str, str]] = field(default_factory=list)  # colour and its meaning
     cut: str = ""  # what is not shown
+    marked: list[int] = field(default_factory=list)  # cells with an outline
 
 
 def policy_grid(policy: model_pb2.Policy) -> Grid:
@@ -84,9 +86,9 @@ def _in_words(chances: dict[int, float]) -> str:
     return ", ".join(f"{action} ({chance:.0%})" for action, chance in sorted(chances.items()))
 
 
-def visits(counts: events_pb2.PackedArray) -> tuple[int, int, list[int]]:
-    """States, actions, and how often each action was seen in each state, state by state."""
-    values = array("q", zlib.decompress(counts.data))
+def visits(counts: events_pb2.PackedArray) -> tuple[int, int, list[float]]:
+    """States, actions, and the weight of the visits of each pair, state by state: their number, unless some is forgotten."""
+    values = array(TYPE_CODES[counts.dtype], zlib.decompress(counts.data))
     if sys.byteorder == "big":
         values.byteswap()
     steps, num_states, num_actions, width = counts.shape
@@ -95,12 +97,22 @@ def visits(counts: events_pb2.PackedArray) -> tuple[int, int, list[int]]:
     return num_states, num_actions, [sum(seen[pair::pairs]) for pair in range(pairs)]
 
 
-def posterior_grid(num_states: int, num_actions: int, seen: Sequence[int]) -> Grid:
-    """Visits by action (down) and state (across), on a logarithmic scale."""
+def posterior_grid(num_states: int, num_actions: int, seen: Sequence[float], marked: Collection[tuple[int, int]] = ()) -> Grid:
+    """Weights of visits by action (down) and state (across), on a logarithmic scale. `marked`: (state, action) with drift."""
     rows, columns = min(num_actions, 100), min(num_states, MOST_CELLS // min(num_actions, 100))
-    counts = [seen[state * num_actions + action] for action in range(rows) for state in range(columns)]
-    most = max(*counts, 1)
+    pairs = [(state, action) for action in range(rows) for state in range(columns)]
+    counts = [seen[state * num_actions + action] for state, action in pairs]
+    most = max(*counts, 1.0)
     colours = [shade(math.log1p(count) / math.log1p(most)) if count else "var(--unvisited)" for count in counts]
+    are_numbers = all(float(count).is_integer() for count in seen)
+    says = [
+        f"state {state}, action {action}: "
+        + (f"visited {count:,.0f} times" if are_numbers else f"visits of weight {weight(count)}")
+        for (state, action), count in zip(pairs, counts, strict=True)
+    ]
+    found = [i for i, pair in enumerate(pairs) if pair in marked]
+    for i in found:
+        says[i] += "; drift was detected here"
     return Grid(
         "state",
         "action",
@@ -109,10 +121,11 @@ def posterior_grid(num_states: int, num_actions: int, seen: Sequence[int]) -> Gr
         colours,
         ["var(--muted)" if not count else ink_on(colour) for count, colour in zip(counts, colours, strict=True)],
         [compact(count) for count in counts],
-        [f"state {i % columns}, action {i // columns}: visited {count:,} times" for i, count in enumerate(counts)],
+        says,
         "Point at a cell to read it.",
-        legend=[("var(--unvisited)", "never"), (SEQUENCE[0], "once"), (SEQUENCE[-1], f"{most:,} times")],
+        legend=[("var(--unvisited)", "never"), (SEQUENCE[0], "once"), (SEQUENCE[-1], f"{weight(most)} times")],
         cut=_cut(columns, num_states, rows, num_actions, "action"),
+        marked=found,
     )
 
 
@@ -139,9 +152,14 @@ def ink_on(colour: str) -> str:
     return "#ffffff" if (1.05 / (luminance + 0.05)) > ((luminance + 0.05) / 0.05) else "#000000"
 
 
-def compact(count: int) -> str:
-    """12, 3.4k, 56k, 1.2M: four characters at most."""
+def weight(count: float) -> str:
+    """1,234 or 1,234.5: a decimal only where it says something."""
+    return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.1f}" if count >= 0.1 else f"{count:.1g}"
+
+
+def compact(count: float) -> str:
+    """0.4, 12, 3.4k, 56k, 1.2M: four characters at most."""
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if count >= size:
-            return f"{count / size:.1f}{unit}" if count < 10 * size else f"{count // size}{unit}"
-    return str(count)
+        if round(count) >= size:
+            return f"{count / size:.1f}{unit}" if count < 10 * size else f"{count // size:.0f}{unit}"
+    return f"{count:.0f}" if float(count).is_integer() or count >= 10 else f"{count:.1f}"

@@ -11,7 +11,8 @@ export default {
           <text :transform="'translate(12 ' + grid.rows * cell.height / 2 + ') rotate(-90)'" text-anchor="middle">{{ grid.y }}</text>
         </g>
         <template v-for="one in cells" :key="one.i">
-          <rect :x="one.x" :y="one.y" :width="cell.width - cell.gap" :height="cell.height - cell.gap" :fill="one.colour" :fill-opacity="one.opacity" :rx="cell.gap" />
+          <rect :x="one.x" :y="one.y" :width="cell.width - cell.gap" :height="cell.height - cell.gap" :fill="one.colour" :fill-opacity="one.opacity" :rx="cell.gap"
+            :class="{ marked: one.marked }" />
           <text v-if="one.text" class="inside" :x="one.x + cell.width / 2 - 0.5" :y="one.y + cell.height / 2" :fill="one.ink"
             text-anchor="middle" dominant-baseline="central">{{ one.text }}</text>
         </template>
@@ -33,10 +34,12 @@ export default {
     height() { return this.grid.rows * this.cell.height + this.bottom; },
     cells() {
       const { columns, colours, inks, texts, opacities } = this.grid;
+      const marked = new Set(this.grid.marked);
       const roomy = this.cell.width >= 15 && this.cell.height >= 13;
       return colours.map((colour, i) => ({
         i, colour,
         ink: inks[i],
+        marked: marked.has(i),
         opacity: opacities ? opacities[i] : 1,
         text: roomy && texts && texts[i].length * 7 < this.cell.width ? texts[i] : "",
         x: this.left + (i % columns) * this.cell.width,

@@ -22,6 +22,7 @@ HEAD: Final = (
     '<meta name="description" content="Safe PSRL: are the constraints holding?">'
     f"<style>{(HERE / 'console.css').read_text(encoding='utf-8')}</style>"
     f"<script>{(HERE / 'theme.js').read_text(encoding='utf-8')}</script>"
+    f"<script>{(HERE / 'chart_tip.js').read_text(encoding='utf-8')}</script>"
 )
 
 ICON: Final = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc
+from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
 
 RAW = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202egnp\u2066\x00\nforged: line<img src=x onerror=alert(1)>[red]:cat:"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202egnp\u2066\x00\nforged: line<img src=x onerror=alert(1)>[red]:cat:"
@@ -47,6 +47,17 @@ class HostileService(admin_pb2_grpc.AdminServiceServicer):
 
     def PauseAgent(self, _request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, RAW)
+
+    def UpdateAgent(self, _request: Any, _context: Any) -> admin_pb2.UpdateAgentResponse:  # noqa: N802
+        preview = admin_pb2.PlanPreview(costs=[1.0, 2.0])
+        return admin_pb2.UpdateAgentResponse(status=status(RAW), changes=[RAW], before=preview, after=preview, warnings=[RAW])
+
+    def GetHistory(self, _request: Any, _context: Any) -> admin_pb2.GetHistoryResponse:  # noqa: N802
+        constraints = [admin_pb2.ConstraintPoint(cost=4.0, cost_budget=5.0)] * 2
+        points = [admin_pb2.HistoryPoint(episode=i, episodes=1, constraints=constraints) for i in (1, 2)]
+        kind = events_pb2.LOG_KIND_DRIFT_DETECTED
+        entry = events_pb2.LogEntry(time_micros=1, kind=kind, episode=1, by=RAW, reason=RAW, details=[RAW, RAW])
+        return admin_pb2.GetHistoryResponse(points=points, entries=[entry])
 
     def WatchAgents(self, _request: Any, context: grpc.ServicerContext) -> Iterator[admin_pb2.WatchAgentsResponse]:  # noqa: N802
         ended = threading.Event()

@@ -15,13 +15,14 @@ from tests.service_fixtures import Command
 def agent(name: str, num_constraints: int) -> admin_pb2.AgentStatus:
     """With numbers as long as they can be."""
     constraint = admin_pb2.ConstraintStatus(
-        name="a-constraint-with-a-long-name", cost_budget=1234.5678, mean_cost=0.001234567, constraint_regret=-123456789.25
+        name="a-constraint-with-a-long-name", cost_budget=1234.5678, recent_cost=0.001234567, constraint_regret=-123456789.25
     )
     return admin_pb2.AgentStatus(
         agent=name,
         condition=admin_pb2.AGENT_CONDITION_PAUSED,
         method="certified",
         completed_episodes=123_456_789,
+        recent_episodes=100,
         constraints=[constraint] * num_constraints,
     )
 
@@ -50,15 +51,21 @@ def test_typical_agents_fit_80_columns_with_all_but_the_fallback(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     fast = admin_pb2.ConstraintStatus(
-        name="fast", cost_budget=5, mean_cost=4.926, recent_cost=4, constraint_regret=-22.2, strong_violation=31
+        name="fast",
+        cost_budget=5,
+        recent_cost=5.026,
+        predicted_cost=4.5,
+        constraint_regret=-22.2,
+        verdict=admin_pb2.BUDGET_VERDICT_NEAR,
     )
-    buffer = admin_pb2.AgentStatus(agent="buffer", method="certified", completed_episodes=300, constraints=[fast])
+    episodes = {"episode": 300, "completed_episodes": 300, "recent_episodes": 100}
+    buffer = admin_pb2.AgentStatus(agent="buffer", method="certified", constraints=[fast], **episodes)
     paused = admin_pb2.AgentStatus(agent="resting", condition=admin_pb2.AGENT_CONDITION_PAUSED, method="published")
-    paused.constraints.append(fast)
+    paused.constraints.add(name="fast", cost_budget=5)
     damaged = admin_pb2.AgentStatus(agent="damaged", condition=admin_pb2.AGENT_CONDITION_QUARANTINED)
     show_agents([buffer, paused, damaged])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["buffer", "holds,", "near", "4.926", "4", "5", "-22.2", "certified", "300", *fallback] in rows
+    assert ["buffer", "near", "budget", "5.026", "4.5", "5", "-22.2", "certified", "300", *fallback] in rows
     assert ["resting", "too", "early", "-", "-", "5", "-", "published", "0", *fallback] in rows
     assert ["paused"] in rows
     assert ["damaged", "quarantined", "-", "0", *fallback] in rows

@@ -47,7 +47,7 @@ def test_it_reports_a_missing_service_and_reconnects(browser: Browser, listen: s
             expect(page.get_by_test_id("banner")).to_be_hidden()
             expect(page.locator(".fleet")).not_to_have_class(re.compile("stale"))
             page.goto(f"{url}/agent/survivor")
-            expect(page.locator(".events")).to_contain_text("Connected again")
+            expect(page.locator(".events")).to_contain_text("Created")
         page.close()
 
 

@@ -45,7 +45,11 @@ def test_agents_appear_learn_and_are_classified(client: Client, server: str, ope
     with simulation(server, "edge/eu:1.buffer"):
         before = int(re.sub(r"\D", "", episode.inner_text()))
         expect(episode).not_to_have_text(re.compile(rf"\D{before}$"))
-        expect(row(page, "edge/eu:1.buffer").locator("polyline")).to_have_attribute("points", re.compile(r"\S+ \S+ \S+ \S+"))
+    status = client.get_agent("edge/eu:1.buffer").status
+    expect(row(page, "edge/eu:1.buffer").locator(".cell-predicted")).to_contain_text(
+        f"{status.constraints[0].predicted_cost:.2f}"
+    )
+    expect(row(page, "edge/eu:1.buffer").locator(".cell-reward")).to_contain_text(f"{status.recent_reward:.2f}")
 
 
 def test_search_filter_and_sort(client: Client, open_page: OpenPage) -> None:

@@ -8,9 +8,10 @@ from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents.messages import pack
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
 @pytest.mark.parametrize("steps", [1, 3])
-def test_visits_are_the_counts_summed_over_next_states_and_steps(steps: int) -> None:
-    counts = np.random.default_rng(1).integers(0, 50, (steps, 4, 3, 4))
+def test_visits_are_the_counts_summed_over_next_states_and_steps(steps: int, dtype: type) -> None:
+    counts = (np.random.default_rng(1).integers(0, 50, (steps, 4, 3, 4)) * (0.5 if dtype is np.float64 else 1)).astype(dtype)
     num_states, num_actions, seen = visits(pack(counts))
     assert (num_states, num_actions) == (4, 3)
     assert seen == counts.sum(axis=(0, -1)).ravel().tolist()
@@ -23,6 +24,20 @@ def test_a_posterior_has_actions_down_and_states_across_on_a_logarithmic_scale()
     assert grid.says[2] == "state 2, action 0: visited 1,000 times"
     assert grid.colours[0] == grid.colours[5] == "var(--unvisited)"
     assert len(set(grid.colours)) == 5
+
+
+def test_weights_that_are_no_numbers_of_visits_are_shown_as_weights() -> None:
+    grid = posterior_grid(2, 1, [1234.56, 3.25])
+    assert grid.says == ["state 0, action 0: visits of weight 1,234.6", "state 1, action 0: visits of weight 3.2"]
+    assert grid.texts == ["1.2k", "3.2"]
+    assert grid.legend[-1][1] == "1,234.6 times"
+
+
+def test_pairs_with_drift_are_marked() -> None:
+    grid = posterior_grid(3, 2, [1] * 6, {(2, 1), (0, 0), (7, 7)})
+    assert grid.marked == [0, 5]
+    assert grid.says[5] == "state 2, action 1: visited 1 times; drift was detected here"
+    assert posterior_grid(3, 2, [1] * 6).marked == []
 
 
 def test_a_policy_has_states_down_and_steps_across() -> None:
@@ -50,8 +65,21 @@ def test_a_grid_that_is_too_large_is_cut_with_a_note() -> None:
     assert posterior_grid(5_000, 4, [1] * 20_000).cut == "Shown: the first 1,000 of 5,000 states."
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "0"), (999, "999"), (1_234, "1.2k"), (56_789, "56k"), (3_400_000, "3.4M")])
-def test_large_counts_are_short(count: int, text: str) -> None:
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"),
+        (0.44, "0.4"),
+        (9.0, "9"),
+        (12.7, "13"),
+        (999, "999"),
+        (999.7, "1.0k"),
+        (1_234, "1.2k"),
+        (56_789.5, "56k"),
+        (3_400_000, "3.4M"),
+    ],
+)
+def test_counts_are_short(count: float, text: str) -> None:
     assert compact(count) == text
 
 
