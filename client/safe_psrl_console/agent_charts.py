@@ -76,8 +76,8 @@ class AgentCharts:
             limit = agent.status.false_alarm_steps
             statistic = Line("statistic", [(point.episode, point.drift_statistic) for point in points], OBSERVED, width=2)
             ends = [(period[0], limit), (period[1], limit)]
-            self._drift.show([statistic, Line(f"limit {limit:,.4g}", ends, LIMIT, "dashed")], marks, period)
-        self._show_notes()
+            self._drift.show([statistic, Line(f"limit {figure(limit)}", ends, LIMIT, "dashed")], marks, period)
+        self.show_notes(agent)
 
     def _cost_lines(self, points: Points, last_episode: int) -> list[Line]:
         """Observed, budget, predicted and, if there is one, certified cost. The last budget is that of the next episode."""
@@ -105,14 +105,15 @@ class AgentCharts:
             "dual variable", [(point.episode, point.constraints[i].dual_variable) for point in points], OBSERVED, width=2
         )
 
-    def _show_notes(self) -> None:
-        agent, status = self._agent.status, self._agent.status.constraints[self._constraint]
+    def show_notes(self, watched: WatchedAgent) -> None:
+        """The figures of the latest status, which the drawn history may lag behind."""
+        agent, status = watched.status, watched.status.constraints[self._constraint]
         mean = (
             f"A point is the mean of {self._episodes:,} episode{'s' if self._episodes > 1 else ''}. "
             f"All episodes: {status.mean_cost:.3f}; the latest plan predicts {status.predicted_cost:.3f}."
         )
         self._cost.note.set_text(self._history.failure or (mean if agent.completed_episodes else NOTHING_YET))
-        bound = f" The theorem's bound: {status.constraint_regret_bound:,.4g}." if self._dual else ""
+        bound = f" The theorem's bound: {figure(status.constraint_regret_bound)}." if self._dual else ""
         self._regret.note.set_text(
             f"The sum of cost less budget. Now {status.constraint_regret:,.1f}: below zero, budget is unspent. "
             f"Never above {status.constraint_regret_max:,.1f}.{bound}"
@@ -124,8 +125,8 @@ class AgentCharts:
             )
         if self._drift:
             self._drift.note.set_text(
-                f"Now {agent.drift_statistic:,.4g}. Drift is detected at {agent.false_alarm_steps:,.4g}, which the statistic "
-                f"reaches by chance once in as many steps at most. {DONE.get(agent.on_detect, '')}"
+                f"Now {figure(agent.drift_statistic)}. Drift is detected at {figure(agent.false_alarm_steps)}: without a "
+                f"change, at most once in as many steps on average. {DONE.get(agent.on_detect, '')}"
             )
 
     def _choose_constraint(self, i: int) -> None:
@@ -135,6 +136,11 @@ class AgentCharts:
     def _choose_period(self, i: int) -> None:
         self._latest_only = i == 1
         self.show(self._agent)
+
+
+def figure(value: float) -> str:
+    """0.1234, 12.34, 1,234,567: four significant digits, or a whole number."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.4g}"
 
 
 def _regret(point: admin_pb2.HistoryPoint, constraint: int) -> float:

@@ -125,6 +125,7 @@ class _AgentView:
         for i, budget_status in enumerate(agent.budget_statuses):
             self._gauges[i].show(agent, i, budget_status)
         self._facts.show(agent)
+        self._charts.show_notes(agent)
 
     async def refresh(self, agent: WatchedAgent) -> None:
         """Request what the status does not have, where it is due."""

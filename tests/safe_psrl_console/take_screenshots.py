@@ -59,13 +59,15 @@ def main() -> None:
             if name != RESTING:
                 players.enter_context(simulation(server.target, name, preset, seed))
         client.pause_agent(RESTING, "stock-taking until Monday")
-        time.sleep(seconds)
+        time.sleep(seconds / 2)
+        client.update_agent(SHOWN, {"constraints.fast-service.cost_budget": 4}, reason="night tariff")
+        time.sleep(seconds / 2)
         client.pause_agent(SHOWN, "a new player is rolled out")
         time.sleep(4)
         client.resume_agent(SHOWN)
         time.sleep(10)
         take(url, IMAGES / "console-fleet.png", "/", 860, 1.5)
-        take(url, IMAGES / "console-agent.png", f"/agent/{SHOWN}", 1640, 1.0)
+        take(url, IMAGES / "console-agent.png", f"/agent/{SHOWN}", 1800, 1.0)
 
 
 if __name__ == "__main__":

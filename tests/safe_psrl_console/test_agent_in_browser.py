@@ -191,6 +191,7 @@ def test_drift_has_a_banner_an_entry_a_mark_and_outlined_rows(client: Client, op
     assert client.get_agent("drifting").status.drift_detections > 0
     detected = next(entry for entry in client.list_events("drifting") if entry.details)
     banner = page.get_by_test_id("drift")
+    expect(banner).to_be_visible()
     expect(banner).to_contain_text("Drift was detected at")
     expect(banner).to_contain_text("nothing was forgotten")
     expect(banner).to_contain_text(detected.details[1])

@@ -83,7 +83,8 @@ def test_of_several_constraints_the_worst_verdict_counts_and_then_the_share() ->
     fleet = fleet_of(status("a", one, other))
     assert fleet.agents["a"].worst.constraint == "wear"
     assert fleet.headline().detail == "2.02 of 2 per episode: 0.02 (1.0%) above"
-    judged = [BudgetStatus("x", Level.OVER, 5.1, 5.0), BudgetStatus("y", Level.OVER, 6.0, 5.0), BudgetStatus("z")]
+    over = [BudgetStatus("x", Level.OVER, 5.1, 5.0), BudgetStatus("y", Level.OVER, 5.2, 5.0)]
+    judged = [BudgetStatus("w", Level.NEAR, 6.0, 5.0), *over, BudgetStatus("z", Level.UNKNOWN, 9.0, 5.0)]
     assert worst_status(judged).constraint == "y"
     assert worst_status([]).level is Level.UNKNOWN
 
