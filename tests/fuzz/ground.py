@@ -20,7 +20,7 @@ from safe_psrl_client.documents import parse_document as client_parse
 from safe_psrl_client.documents import spec_from_document as client_spec
 from safe_psrl_client.errors import InvalidDocumentError
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
-from safe_psrl_server.agents.commands import AgentCommands
+from safe_psrl_server.agents.administration import Administration
 from safe_psrl_server.agents.messages import cmdp_to_message
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.snapshot import snapshot_of
@@ -72,7 +72,7 @@ class Ground:
         security = {"security": {"identities": identities}, "limits": LIMITS}
         self._socket = f"{directory}/socket"
         self.server = Server(load_config(None, {}, {**settings, **security}))
-        self._commands = AgentCommands(self.server.agents)
+        self._administration = Administration(self.server.agents)
         self._threads = ThreadPoolExecutor(max(lanes, 1))  # of clients: the server waits for none of them
 
     async def __aenter__(self) -> Self:
@@ -118,11 +118,11 @@ class Ground:
 
     async def remove(self, name: str) -> None:
         if self.record(name) is not None:
-            await self._commands.delete(name)
+            await self._administration.delete(name)
 
     async def _create(self, name: str, number: int) -> None:
         specs = small_specs()
-        await self._commands.create(name, specs[number % len(specs)])
+        await self._administration.create(name, specs[number % len(specs)])
 
     # --- sending
 

@@ -40,7 +40,8 @@ PER_CONSTRAINT = {"episode_cost": "last_cost", "episode_cost_mean": "mean_cost",
 }
 GAUGES = [
     *(*PER_AGENT, "open_episodes", "paused", "fallback_active", "last_transition_timestamp_seconds", "snapshot_age_seconds"),
-    *("snapshot_lag_events", "created_timestamp_seconds", *PER_CONSTRAINT),
+    *("snapshot_lag_events", "created_timestamp_seconds", *PER_CONSTRAINT, "episode_cost_recent"),
+    *("drift_statistic", "drift_alarm", "drift_detections", "definition_version", "paused_by_guard"),
     *("agents", "quarantined_agents", "recovery_seconds", "store_free_bytes", "store_bytes", "agents_without_series"),
     "build_info",
 ]
