@@ -18,6 +18,7 @@ from safe_psrl.errors import InfeasibleError, SafePsrlError, SpecError, Transiti
 from safe_psrl.learner import AgentState, Plan, SafePsrl, act
 from safe_psrl.methods.bounds import constraint_regret_bound, dual_variable_bound, feasibility_episode, psrl_term
 from safe_psrl.planning.optimum import Optimum, exact_optimum
+from safe_psrl.posterior.initial_counts import InitialCounts
 from safe_psrl.problem.options import PESSIMISM_PRESETS, DriftOptions, SafePsrlOptions
 from safe_psrl.problem.presets import PRESETS, preset
 from safe_psrl.problem.spec import CmdpSpec, Constraint
@@ -34,6 +35,7 @@ __all__ = [
     "Constraint",
     "DriftOptions",
     "InfeasibleError",
+    "InitialCounts",
     "Optimum",
     "Plan",
     "SafePsrl",

@@ -18,6 +18,7 @@ from safe_psrl.methods.certified import BASES, begin_certified_episode
 from safe_psrl.methods.episode import Draft, Problem, assumption_is_certain, begin_episode, empty_draft, problem_of
 from safe_psrl.planning.evaluation import evaluate_mixture, evaluate_policy
 from safe_psrl.posterior.drift import DriftReading, count_visit, forget, greatest_rows, total_statistic
+from safe_psrl.posterior.initial_counts import InitialCounts, checked_initial_counts
 from safe_psrl.posterior.streams import MAX_SEED
 from safe_psrl.posterior.uncertainty import belief_of
 from safe_psrl.problem.checks import checked_integer, sealed
@@ -128,8 +129,13 @@ class SafePsrl:
         width: int = spec.dirichlet_prior.shape[-1]
         return spec.num_states * spec.num_actions * width * (spec.horizon + 20)
 
-    def initial_state(self) -> AgentState:
-        return blank_state(self.spec, detect=self.drift.detect)
+    def initial_state(self, known: InitialCounts | None = None) -> AgentState:
+        """Of an agent that has seen nothing but what is `known`, which is forgotten like observations."""
+        blank = blank_state(self.spec, detect=self.drift.detect)
+        if known is None:
+            return blank
+        counts, sums, visits = checked_initial_counts(self.spec, known)
+        return replace(blank, transition_counts=counts, signal_sums=sums, visits=visits)
 
     def start_episode(self, state: AgentState, stop: Mask | None = None) -> tuple[AgentState, Plan]:
         """Begin episode `state.episode + 1`: the same state gives the same plan, always.

@@ -418,6 +418,64 @@ class Guard(_message.Message):
 Global___Guard: _TypeAlias = Guard  # noqa: Y015
 
 @_typing.final
+class WarmStart(_message.Message):
+    """What is known before the first episode: counts that are learned like observations, and forgotten like them. No total of
+    the agent includes them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSITION_COUNTS_FIELD_NUMBER: _builtins.int
+    SIGNAL_SUMS_FIELD_NUMBER: _builtins.int
+    VISITS_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """Where it comes from: a file, an agent, or a pattern of agents. At most 500 characters."""
+    rows: _builtins.int
+    """Transitions that were read, at least 1."""
+    weight: _builtins.float
+    """Factor that they were multiplied by, above 0."""
+    digest: _builtins.str
+    """SHA-256 of what was read, 64 hexadecimal digits."""
+    @_builtins.property
+    def transition_counts(self) -> Global___Table:
+        """Weight of each transition, added to the Dirichlet prior: [1, num_states, num_actions, num_states], with `horizon` in place
+        of 1 if not stationary, and the width of `next_states` last if that is given. Not negative; 0 outside the support.
+        """
+
+    @_builtins.property
+    def signal_sums(self) -> Global___Table:
+        """Sums of reward and costs with the same weight, [1 + constraints, 1, num_states, num_actions], with `horizon` in place of 1 if
+        a signal has that axis. Only if a signal is learned; absent, signals begin with their guess.
+        """
+
+    @_builtins.property
+    def visits(self) -> Global___Table:
+        """Weight behind those sums, [1, num_states, num_actions] likewise; at most the counts of the pair."""
+
+    def __init__(
+        self,
+        *,
+        transition_counts: Global___Table | None = ...,
+        signal_sums: Global___Table | None = ...,
+        visits: Global___Table | None = ...,
+        source: _builtins.str = ...,
+        rows: _builtins.int = ...,
+        weight: _builtins.float = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["signal_sums", b"signal_sums", "transition_counts", b"transition_counts", "visits", b"visits"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "rows", b"rows", "signal_sums", b"signal_sums", "source", b"source", "transition_counts", b"transition_counts", "visits", b"visits", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WarmStart: _TypeAlias = WarmStart  # noqa: Y015
+
+@_typing.final
 class Policy(_message.Message):
     """A policy: what to play at each step in each state."""
 
@@ -521,6 +579,7 @@ class AgentSpec(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     DRIFT_FIELD_NUMBER: _builtins.int
     GUARD_FIELD_NUMBER: _builtins.int
+    WARM_START_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
     """From 0 to 2^63 - 1. The same seed and the same observations give the same actions."""
     max_open_episodes: _builtins.int
@@ -555,6 +614,10 @@ class AgentSpec(_message.Message):
     def guard(self) -> Global___Guard:
         """When it pauses itself."""
 
+    @_builtins.property
+    def warm_start(self) -> Global___WarmStart:
+        """What it begins with. Cannot change."""
+
     def __init__(
         self,
         *,
@@ -568,10 +631,11 @@ class AgentSpec(_message.Message):
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         drift: Global___DriftOptions | None = ...,
         guard: Global___Guard | None = ...,
+        warm_start: Global___WarmStart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "drift", b"drift", "fallback_policy", b"fallback_policy", "guard", b"guard", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "drift", b"drift", "fallback_policy", b"fallback_policy", "guard", b"guard", "options", b"options", "warm_start", b"warm_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "drift", b"drift", "environment", b"environment", "episode_timeout_seconds", b"episode_timeout_seconds", "fallback_policy", b"fallback_policy", "guard", b"guard", "max_open_episodes", b"max_open_episodes", "options", b"options", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "drift", b"drift", "environment", b"environment", "episode_timeout_seconds", b"episode_timeout_seconds", "fallback_policy", b"fallback_policy", "guard", b"guard", "max_open_episodes", b"max_open_episodes", "options", b"options", "seed", b"seed", "warm_start", b"warm_start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__always_satisfiable: _TypeAlias = _typing.Literal["always_satisfiable"]  # noqa: Y015
     _WhichOneofArgType__always_satisfiable: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable"]  # noqa: Y015

@@ -11,7 +11,7 @@ import numpy as np
 
 from safe_psrl.arrays import Policy
 from safe_psrl.errors import SpecError
-from safe_psrl.learner import SafePsrl
+from safe_psrl.learner import AgentState, SafePsrl
 from safe_psrl.posterior.streams import MAX_SEED
 from safe_psrl.problem.documents import options_to_document
 from safe_psrl.problem.options import CERTIFIED, LARGEST
@@ -20,6 +20,7 @@ from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents.events import are_large
 from safe_psrl_server.agents.messages import cmdp_from_message, drift_from_message, options_from_message, policy_from_message
 from safe_psrl_server.agents.sizes import check_environment, check_size, table_entries
+from safe_psrl_server.agents.warm_start import initial_state
 from safe_psrl_server.config import Limits
 from safe_psrl_server.errors import InvalidArgumentError
 
@@ -71,6 +72,10 @@ class Definition:
     def available_pairs(self) -> int:
         return int(np.count_nonzero(self.spec.available_actions))
 
+    def initial_state(self) -> AgentState:
+        """What it begins with: its warm start, or nothing learned."""
+        return initial_state(self.message, self.learner)
+
     @cached_property
     def table_entries(self) -> int:
         """Entries of its largest table: a measure of its memory."""
@@ -93,6 +98,8 @@ def definition_of(message: model_pb2.AgentSpec, limits: Limits | None = None) ->
         raise InvalidArgumentError("spec.episode_timeout_seconds", "must be above 0 and at most 1e9")
     check_environment(message.environment)
     _check_guard(message.guard)
+    if message.HasField("warm_start"):
+        initial_state(message, shared)
     message.always_satisfiable = shared.always_satisfiable  # stored, so that it is checked once
     return Definition(
         message=message,

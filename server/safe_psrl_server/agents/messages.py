@@ -122,9 +122,9 @@ def cmdp_from_message(message: model_pb2.CmdpSpec) -> CmdpSpec:
     if message.HasField("initial_state"):
         start["initial_state"] = message.initial_state
     elif message.HasField("initial_distribution"):
-        start["initial_distribution"] = _array("initial_distribution", message.initial_distribution)
+        start["initial_distribution"] = array_of("initial_distribution", message.initial_distribution)
     optional: dict[str, Any] = {
-        name: _array(name, getattr(message, name))
+        name: array_of(name, getattr(message, name))
         for name in ("available_actions", "support", "next_states", "dirichlet_prior")
         if message.HasField(name)
     }
@@ -154,15 +154,16 @@ def cmdp_from_message(message: model_pb2.CmdpSpec) -> CmdpSpec:
 
 def _signal(field: str, signal: model_pb2.Table, mask: str, message: model_pb2.CmdpSpec | model_pb2.Constraint) -> NDArray[Any]:
     """The table, with NaN where the field `mask` of `message` calls an entry unknown."""
-    values = _array(field, signal)
+    values = array_of(field, signal)
     refuse_where(field, values, ~np.isfinite(values), f"must be finite; use {mask} for what is not known")
     if not message.HasField(mask):  # type: ignore[arg-type]  # a name for each of the two messages
         return values
-    unknown = checked_mask(mask, _array(mask, getattr(message, mask)), {f"the shape of {field}": values.shape})
+    unknown = checked_mask(mask, array_of(mask, getattr(message, mask)), {f"the shape of {field}": values.shape})
     return np.where(unknown, np.nan, values)
 
 
-def _array(field: str, message: model_pb2.Table | model_pb2.IntegerTable) -> NDArray[Any]:
+def array_of(field: str, message: model_pb2.Table | model_pb2.IntegerTable) -> NDArray[Any]:
+    """The table as an array. Raises `SpecError` if its shape does not fit."""
     values = np.array(message.values, np.float64 if isinstance(message, model_pb2.Table) else np.int32)
     shape = tuple(message.shape)
     if len(shape) > MAX_AXES:

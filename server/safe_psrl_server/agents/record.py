@@ -121,6 +121,7 @@ class AgentRecord:
 
     def _detect(self, detected: events_pb2.DriftDetected) -> None:
         self.definition.learner.react(self._tables)
+        self._find_visited()
         self.totals.drift_detections += 1
         if detected.paused:
             self._pause(PAUSED_BY_DRIFT, guard=True)
@@ -183,14 +184,14 @@ class AgentRecord:
         return digest.hexdigest()
 
     def _define(self, definition: Definition, created_micros: int) -> None:
-        """Become a new agent that has learned nothing."""
+        """Become a new agent that has learned nothing but its warm start."""
         self.paused, self.pause_reason, self.paused_by_guard = False, "", False
         self.created_micros = created_micros
         self.definition = definition
-        blank = definition.learner.initial_state()
-        self.episode, self.dual_variables = 0, blank.dual_variables
-        self._tables = blank.tables.copy()
-        self._visited, self.visited_pairs = np.zeros(definition.spec.available_actions.shape, np.bool_), 0
+        first = definition.initial_state()
+        self.episode, self.dual_variables = 0, first.dual_variables
+        self._tables = first.tables.copy()
+        self._find_visited()
         self.episodes = {}
         self.totals = Totals.blank(definition.spec.num_constraints)
         self.series, self.recent, self.log = Series(), RecentEpisodes(), []
@@ -205,8 +206,7 @@ class AgentRecord:
         stored = {field.name: packed for field, packed in snapshot.ListFields() if field.name in Tables._fields}
         shapes = {name: table.shape for name, table in self._tables._asdict().items()}
         self._tables = self._tables._replace(**{name: unpack(packed, shapes[name]) for name, packed in stored.items()})
-        self._visited = np.any(self._tables.transition_counts, axis=(0, -1))
-        self._count_visited()
+        self._find_visited()
 
     def _start(self, event: events_pb2.Event) -> None:
         started = event.episode_started
@@ -237,6 +237,10 @@ class AgentRecord:
             self._tables = self._tables._replace(recent_counts=fresh.recent_counts, drift_statistics=fresh.drift_statistics)
         self.definition = definition
         self.definition_version += 1
+        self._count_visited()
+
+    def _find_visited(self) -> None:
+        self._visited = np.any(self._tables.transition_counts, axis=(0, -1))
         self._count_visited()
 
     def _count_visited(self) -> None:

@@ -77,11 +77,15 @@ def check_record(record: AgentRecord) -> None:
     _require(all(0 <= number <= MOST for number in counted), "its counts are impossible")
     _require(bool(np.isfinite(state.dual_variables).all()), "a dual variable is not finite")
     _require(not (state.dual_variables < 0).any(), "a dual variable is negative")
-    _check_tables(state, spec.support, totals.transitions)
+    known = record.definition.initial_state()
+    _check_tables(state, spec.support, totals.transitions, known)
     if record.definition_version == 1 and not totals.drift_detections and record.definition.learner.problem.keep == 1.0:
-        counted_once = [state.transition_counts] + [state.visits] * bool(state.visits.size)  # nothing was ever forgotten
-        exact = all(table.sum() == totals.transitions for table in counted_once)
-        _require(exact, "its counts are not as many as its transitions")
+        counted_once = ["transition_counts"] + ["visits"] * bool(state.visits.size)  # nothing was ever forgotten
+        for name in counted_once:
+            expected = totals.transitions + float(getattr(known, name).sum())
+            tolerance = ROUNDING * expected if record.definition.message.HasField("warm_start") else 0.0
+            close = abs(float(getattr(state, name).sum()) - expected) <= tolerance
+            _require(close, "its counts are not as many as its transitions")
     per_constraint = [getattr(totals, name) for name in PER_CONSTRAINT]
     sums_of_episodes = [totals.reward, totals.last_reward, *(total for one in per_constraint for total in one)]
     _require(bool((np.abs(sums_of_episodes) <= MOST).all()), "its totals are not finite, or impossible")
@@ -101,15 +105,15 @@ def check_record(record: AgentRecord) -> None:
             raise ValueError(f"episode {episode.number}: {error}") from None
 
 
-def _check_tables(state: AgentState, support: Mask, transitions: int) -> None:
-    """What is forgotten leaves less than was observed; nothing adds more."""
+def _check_tables(state: AgentState, support: Mask, transitions: int, known: AgentState) -> None:
+    """What is forgotten leaves less than was observed and `known` at the start; nothing adds more."""
     for name, table in state.tables._asdict().items():
         _require(bool(((table >= 0) & (table <= MOST)).all()), f"its {name.replace('_', ' ')} are impossible")
     for counts in (state.transition_counts, state.recent_counts):
         _require(not ((counts > 0) & ~support[..., : counts.shape[-1]]).any(), "its transition counts are outside the support")
-    most = transitions * (1 + ROUNDING)
-    _require(float(state.transition_counts.sum()) <= most, "its transition counts are more than its transitions")
-    _require(float(state.visits.sum()) <= most, "its visits are more than its transitions")
+    for name in ("transition_counts", "visits"):
+        most = (transitions + float(getattr(known, name).sum())) * (1 + ROUNDING)
+        _require(float(getattr(state, name).sum()) <= most, f"its {name.replace('_', ' ')} are more than its transitions")
     _require(bool((state.signal_sums <= state.visits * (1 + ROUNDING)).all()), "its signal sums are impossible")
 
 

@@ -94,7 +94,7 @@ def definition_warnings(definition: Definition) -> list[str]:
                 f"{name}: the pessimism of the method {learner.options.method} exceeds the budget for {episodes:,} episodes, "
                 "in which the agent plays for the least cost: use the method certified, cap_pessimism=true or a shorter horizon"
             )
-    if learner.options.is_certified and is_short(learner) and learner.plan(learner.initial_state()).certificate == "none":
+    if learner.options.is_certified and is_short(learner) and learner.plan(definition.initial_state()).certificate == "none":
         found.append("no policy is known to keep the budgets yet: policies of low cost are played until one is")
     return found
 
