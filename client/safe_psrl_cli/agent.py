@@ -60,6 +60,17 @@ def create(
             "--set", metavar="KEY=VALUE", help="An option, such as confidence=0.95 or method=published; may be repeated."
         ),
     ] = None,
+    from_log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", dir_okay=False, help="Begin with logged transitions: .csv, .jsonl or .parquet."),
+    ] = None,
+    columns: Annotated[
+        str, typer.Option(metavar="NAME=COLUMN,…", help="Columns of the log that have other names: state=s,action=a.")
+    ] = "",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that contradict the specification.")] = False,
+    from_agent: Annotated[str, typer.Option(metavar="NAME", help="Begin with what another agent has learned.")] = "",
+    from_fleet: Annotated[str, typer.Option(metavar="PATTERN", help="Begin with the mean of agents, such as 'cell/*'.")] = "",
+    weight: Annotated[float, typer.Option(metavar="W", help="What a transition of these counts; new ones count 1.")] = 1.0,
     wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Wait that long for a service that is starting.")] = 0.0,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
@@ -68,8 +79,10 @@ def create(
 
     Example: safe-psrl agent create shop --preset inventory --seed 7 --set confidence=0.95
     """
+    from safe_psrl_cli.warm_start import Origin, preset_definition, warm_start  # noqa: PLC0415
     from safe_psrl_client import options_from_document  # noqa: PLC0415
 
+    origin = Origin(from_log, columns, skip_bad, from_agent, from_fleet, weight)
     if bool(preset) == (spec is not None):
         raise typer.BadParameter("give either --preset or --spec", param_hint="--preset")
     if seed is not None and seed > MAX_SEED:
@@ -77,7 +90,11 @@ def create(
     with connected(target, wait) as client:
         options = options_from_document(options_of(settings or []))
         definition = preset if spec is None else definition_in(spec, options, seed)
-        apart: dict[str, Any] = {"options": options, "seed": seed or 0} if spec is None else {}  # a specification contains them
+        if origin.is_given:
+            definition = preset_definition(preset, options, seed or 0) if isinstance(definition, str) else definition
+            definition.warm_start.CopyFrom(warm_start(client, definition, origin))
+        in_full = not isinstance(definition, str)
+        apart: dict[str, Any] = {} if in_full else {"options": options, "seed": seed or 0}  # a specification contains them
         reply = client.create_agent(name, definition, **apart)
         existed = " existed already, with the same definition" if reply.existed else " created"
         warnings = "".join(f"\nwarning: {text}" for text in reply.warnings)

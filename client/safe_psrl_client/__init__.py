@@ -42,6 +42,7 @@ from safe_psrl_client.requests import Transition
 from safe_psrl_client.sync.client import Client
 from safe_psrl_client.sync.episode import Episode
 from safe_psrl_client.sync.stream import StepStream, close_open_streams
+from safe_psrl_client.warm_start import LoggedStep, warm_start_from_exports, warm_start_from_log
 
 __all__ = [
     "DEFAULT_TARGET",
@@ -69,6 +70,7 @@ __all__ = [
     "InvalidCredentialsError",
     "InvalidDocumentError",
     "InvalidTargetError",
+    "LoggedStep",
     "Mode",
     "NotFoundError",
     "PermissionDeniedError",
@@ -86,6 +88,8 @@ __all__ = [
     "spec_from_document",
     "spec_to_document",
     "tls_credentials",
+    "warm_start_from_exports",
+    "warm_start_from_log",
 ]
 
 atexit.register(close_open_streams)

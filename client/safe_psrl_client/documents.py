@@ -39,6 +39,7 @@ CONSTRAINT_FIELDS: Final = ("name", "cost", "cost_budget", "satisfiable_cost", "
 OPTION_FIELDS: Final = _fields_of(model_pb2.SafePsrlOptions)
 DRIFT_FIELDS: Final = _fields_of(model_pb2.DriftOptions)
 GUARD_FIELDS: Final = _fields_of(model_pb2.Guard)
+WARM_START_FIELDS: Final = _fields_of(model_pb2.WarmStart)
 AGENT_FIELDS: Final = tuple(name for name in _fields_of(model_pb2.AgentSpec) if name != "cmdp")
 MASKS: Final = ("available_actions", "support")
 PESSIMISM_COEFFICIENTS: Final = {"theorem": 5.0, "published": 0.05, "literal": 0.25}
@@ -105,6 +106,14 @@ def guard_from_document(document: Mapping[str, Any]) -> model_pb2.Guard:
     return guard
 
 
+def warm_start_from_document(document: Mapping[str, Any]) -> model_pb2.WarmStart:
+    """What the agent begins with."""
+    check_fields(document, WARM_START_FIELDS, "warm_start.")
+    warm_start = model_pb2.WarmStart()
+    fill(warm_start, document, "warm_start.")
+    return warm_start
+
+
 def spec_to_document(spec: model_pb2.AgentSpec) -> dict[str, Any]:
     """The document that `spec_from_document` reads as `spec`."""
     agent = _plain_fields(spec)
@@ -123,6 +132,8 @@ def fill_agent(spec: model_pb2.AgentSpec, fields: dict[str, Any]) -> None:
         spec.drift.CopyFrom(drift_from_document(_table_of_fields("agent.drift", fields.pop("drift"))))
     if "guard" in fields:
         spec.guard.CopyFrom(guard_from_document(_table_of_fields("agent.guard", fields.pop("guard"))))
+    if "warm_start" in fields:
+        spec.warm_start.CopyFrom(warm_start_from_document(_table_of_fields("agent.warm_start", fields.pop("warm_start"))))
     if "fallback_policy" in fields:
         table = table_of("agent.fallback_policy", fields.pop("fallback_policy"))
         if len(table.shape) != 2 or not all(value.is_integer() for value in table.values):
