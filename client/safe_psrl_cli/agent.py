@@ -65,7 +65,7 @@ def create(
         typer.Option(metavar="FILE", dir_okay=False, help="Begin with logged transitions: .csv, .jsonl or .parquet."),
     ] = None,
     columns: Annotated[
-        str, typer.Option(metavar="NAME=COLUMN,…", help="Columns of the log that have other names: state=s,action=a.")
+        str, typer.Option(metavar="NAMES", help="Columns of the log that have other names: state=s,action=a.")
     ] = "",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that contradict the specification.")] = False,
     from_agent: Annotated[str, typer.Option(metavar="NAME", help="Begin with what another agent has learned.")] = "",

@@ -99,6 +99,6 @@ def _columns(text: str) -> dict[str, str]:
     for part in filter(None, text.split(",")):
         ours, equals, theirs = part.partition("=")
         if not (ours and equals and theirs):
-            raise typer.BadParameter(f"write NAME=COLUMN,…, not {part!r}", param_hint="--columns")
+            raise typer.BadParameter(f"write NAME=COLUMN and a comma between two, not {part!r}", param_hint="--columns")
         columns[ours] = theirs
     return columns
