@@ -69,7 +69,7 @@ def action_values(
 
 def action_probabilities(mixture: Policies, shares: Floats, step: int, place: int, num_actions: int) -> Floats:
     """[A]: the shares of the policies that play each action in state `place` at `step`."""
-    return np.bincount(mixture[:, step, place], shares, num_actions)
+    return np.asarray(np.bincount(mixture[:, step, place], shares, num_actions), np.float64)
 
 
 def exchange_rate(learner: SafePsrl, state: AgentState, mixture: Policies, shares: Floats) -> float | None:
