@@ -88,7 +88,7 @@ async def test_after_an_update_the_next_plan_is_explained(bench: Bench) -> None:
     update.cmdp.constraints[0].cost_budget = 2.0
     request = admin_pb2.UpdateAgentRequest(agent="a", update=update)
     request.update_mask.paths.append("cmdp.constraints.energy.cost_budget")
-    await bench.commands.update(request)
+    await bench.administration.update(request)
     reply = explain(situation_of(bench.record(), place=0, step=0))
     assert (reply.episode, reply.begun) == (2, False)
 
@@ -135,7 +135,7 @@ def test_wrong_names_are_refused(wire: Wire, names: list[str]) -> None:
 async def test_drift_is_logged_with_names(bench: Bench) -> None:
     spec = named()
     spec.drift.CopyFrom(drifting("alert")["drift"])
-    await bench.commands.create("a", spec)
+    await bench.administration.create("a", spec)
     await play(bench, PATHS)
     details = [line for entry in bench.record().log for line in entry.details]
     assert any(line.startswith("state 0 (idle), action 0 (wait): ") for line in details)
