@@ -24,6 +24,7 @@ def warm_up(methods: Iterable[str] = METHODS) -> None:
             learner = SafePsrl(spec, SafePsrlOptions(method))
             state, plan = learner.start_episode(learner.initial_state())
             learner.start_episode(learner.observe(state, Transition(0, 0, int(plan.policy[0, 0]), 0)))
+            learner.expected_values(state, plan)
             action_values(learner, state, *mixture_of(plan), 0, 0)
 
 

@@ -63,7 +63,9 @@ def play(spec: CmdpSpec, kernel: np.ndarray) -> None:
 
 def explain(learner: SafePsrl, state: AgentState) -> None:
     plans = [plan_with_budgets(learner, state, factor) for factor in BUDGET_FACTORS]
-    mixture, shares = mixture_of(next(plan for plan in plans if plan is not None))
+    plan = next(plan for plan in plans if plan is not None)
+    learner.expected_values(state, plan)
+    mixture, shares = mixture_of(plan)
     exchange_rate(learner, state, mixture, shares)
     for step in range(min(2, learner.spec.horizon)):
         action_values(learner, state, mixture, shares, step, 0)
