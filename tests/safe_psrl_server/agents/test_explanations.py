@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from safe_psrl import CmdpSpec, Constraint
 from safe_psrl.explanation import action_values, mixture_of, plan_with_budgets
 from safe_psrl_proto.v1 import admin_pb2, model_pb2
 from safe_psrl_server.agents.explanations import explain, situation_of
+from safe_psrl_server.agents.messages import cmdp_to_message
 from tests.safe_psrl_server.agents.test_drift_agents import PATHS, drifting, play
 from tests.safe_psrl_server.bench import Bench
 from tests.safe_psrl_server.specs import make_spec, transition
@@ -69,6 +71,18 @@ async def test_other_budgets_are_planned_for_the_next_episode(bench: Bench, name
         mixture, shares = mixture_of(plan)
         played = [float(shares[mixture[:, 0, 0] == one.action].sum()) for one in reply.actions]
         assert list(choice.probabilities) == pytest.approx(played)
+
+
+async def test_a_mixture_spends_each_budget(bench: Bench) -> None:
+    """One state, one step: action 1 has reward 1 at the cost 1, and the price of cost is 1."""
+    limit = Constraint("cost", [[0.0, 1.0]], 0.5, 0.0)
+    problem = CmdpSpec(num_states=1, num_actions=2, horizon=1, reward=[[0.0, 1.0]], constraints=[limit])
+    await bench.administration.create("a", model_pb2.AgentSpec(cmdp=cmdp_to_message(problem)))
+    await bench.start()
+    reply = explain(situation_of(bench.record(), place=0, step=0))
+    assert [one.probability for one in reply.actions] == pytest.approx([0.5, 0.5])
+    assert [choice.probabilities[1] for choice in reply.budget_choices] == pytest.approx([0.45, 0.5, 0.55])
+    assert list(reply.cost_prices) == pytest.approx([1.0])
 
 
 async def test_before_the_first_episode_the_next_plan_is_explained(bench: Bench) -> None:
