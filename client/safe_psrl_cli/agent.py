@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from safe_psrl_cli.agent_explain import explain
 from safe_psrl_cli.agent_updates import history, update
 from safe_psrl_cli.connection import (
     DEFAULT_TARGET,
@@ -171,6 +172,7 @@ def resume(name: Name, target: Target = DEFAULT_TARGET, as_json: AsJson = False)
 
 app.command("update")(update)
 app.command("history")(history)
+app.command("explain")(explain)
 
 
 @app.command("delete")

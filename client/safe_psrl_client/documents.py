@@ -41,6 +41,7 @@ DRIFT_FIELDS: Final = _fields_of(model_pb2.DriftOptions)
 GUARD_FIELDS: Final = _fields_of(model_pb2.Guard)
 WARM_START_FIELDS: Final = _fields_of(model_pb2.WarmStart)
 AGENT_FIELDS: Final = tuple(name for name in _fields_of(model_pb2.AgentSpec) if name != "cmdp")
+NAMES: Final = ("state_names", "action_names")
 MASKS: Final = ("available_actions", "support")
 PESSIMISM_COEFFICIENTS: Final = {"theorem": 5.0, "published": 0.05, "literal": 0.25}
 
@@ -160,6 +161,9 @@ def fill(message: Message, fields: Mapping[str, Any], where: str) -> None:
             convert = integer_table_of if field.message_type is model_pb2.IntegerTable.DESCRIPTOR else table_of
             getattr(message, name).CopyFrom(convert(where + name, value))
             continue
+        if field.is_repeated:
+            _fill_names(message, name, value, where)
+            continue
         wrong = InvalidDocumentError(f"{where}{name} = {value!r:.{LONGEST_VALUE}}: {requirement(field)}")
         if (field.type == field.TYPE_BOOL) != isinstance(value, bool):  # protobuf takes true for 1, and 1 for true
             raise wrong
@@ -167,6 +171,12 @@ def fill(message: Message, fields: Mapping[str, Any], where: str) -> None:
             setattr(message, name, value)
         except (TypeError, ValueError, OverflowError):
             raise wrong from None
+
+
+def _fill_names(message: Message, name: str, value: object, where: str) -> None:
+    if not isinstance(value, list | tuple) or not all(isinstance(entry, str) for entry in value):
+        raise InvalidDocumentError(f"{where}{name} = {value!r:.{LONGEST_VALUE}}: must be a list of names")
+    getattr(message, name).extend(value)
 
 
 def _fill_signal(message: Any, name: str, table: model_pb2.Table) -> None:
@@ -195,6 +205,8 @@ def _plain_value(name: str, value: Any) -> Any:
         return nested_lists(value.shape, [bool(entry) for entry in value.values] if name in MASKS else list(value.values))
     if isinstance(value, model_pb2.Policy):
         return nested_lists([value.horizon, value.num_states], list(value.actions))
+    if name in NAMES:
+        return list(value)
     if isinstance(value, Mapping):
         return dict(sorted(value.items()))
     return _plain_fields(value) if isinstance(value, Message) else value

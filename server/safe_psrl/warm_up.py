@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from safe_psrl.explanation import action_values, mixture_of
 from safe_psrl.learner import SafePsrl
 from safe_psrl.methods.bounds import constraint_regret_bound
 from safe_psrl.planning.optimum import exact_optimum
@@ -23,6 +24,8 @@ def warm_up(methods: Iterable[str] = METHODS) -> None:
             learner = SafePsrl(spec, SafePsrlOptions(method))
             state, plan = learner.start_episode(learner.initial_state())
             learner.start_episode(learner.observe(state, Transition(0, 0, int(plan.policy[0, 0]), 0)))
+            learner.expected_values(state, plan)
+            action_values(learner, state, *mixture_of(plan), 0, 0)
 
 
 def warm_up_simulation() -> None:

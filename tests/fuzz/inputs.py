@@ -50,6 +50,7 @@ READING = {
     "ListAgents",
     "GetPolicy",
     "GetPosterior",
+    "ExplainAction",
     "WatchAgents",
     "ExportAgent",
     "VerifyAgent",

@@ -12,7 +12,18 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import safe_psrl
-from safe_psrl import CmdpSpec, SafePsrl, SafePsrlOptions, SimulatedRun, Transition, exact_optimum, warm_up, warm_up_simulation
+from safe_psrl import (
+    AgentState,
+    CmdpSpec,
+    SafePsrl,
+    SafePsrlOptions,
+    SimulatedRun,
+    Transition,
+    exact_optimum,
+    warm_up,
+    warm_up_simulation,
+)
+from safe_psrl.explanation import BUDGET_FACTORS, action_values, exchange_rate, mixture_of, plan_with_budgets
 from tests.safe_psrl.cases import listed_case, named_case, random_case
 
 ROOT: Final = Path(__file__).parents[2]
@@ -42,10 +53,22 @@ def play(spec: CmdpSpec, kernel: np.ndarray) -> None:
         state, plan = learner.start_episode(learner.initial_state())
         action = int(plan.policy[0, 0])
         seen = Transition(0, 0, action, int(kernel[0, action].argmax()), 0.5, (0.5,) * spec.num_constraints)
-        learner.start_episode(learner.observe(state, seen))
+        state = learner.settle(learner.observe(state, seen))
+        learner.start_episode(state)
+        explain(learner, state)
         if not (options.is_certified and spec.num_constraints > 1):  # not compiled as a whole
             SimulatedRun(learner, kernel).advance(2)
     exact_optimum(spec, kernel, [spec.horizon] * spec.num_constraints)
+
+
+def explain(learner: SafePsrl, state: AgentState) -> None:
+    plans = [plan_with_budgets(learner, state, factor) for factor in BUDGET_FACTORS]
+    plan = next(plan for plan in plans if plan is not None)
+    learner.expected_values(state, plan)
+    mixture, shares = mixture_of(plan)
+    exchange_rate(learner, state, mixture, shares)
+    for step in range(min(2, learner.spec.horizon)):
+        action_values(learner, state, mixture, shares, step, 0)
 
 
 @pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy", "two-constraints"])
@@ -66,7 +89,9 @@ def test_listed_next_states_compile_nothing_more(warm: dict[str, int], variant: 
         state, plan = learner.start_episode(learner.initial_state())
         action = int(plan.policy[0, 0])
         after = int(spec.next_states[0, 0, action, 0])
-        learner.start_episode(learner.observe(state, Transition(0, 0, action, after)))
+        state = learner.settle(learner.observe(state, Transition(0, 0, action, after)))
+        learner.start_episode(state)
+        explain(learner, state)
         SimulatedRun(learner, p).advance(2)
     exact_optimum(spec, p, [spec.horizon] * spec.num_constraints)
     assert signatures() == warm
@@ -89,7 +114,9 @@ def test_variants_compile_nothing_more(warm: dict[str, int], sizes: tuple[int, i
     state, plan = learner.start_episode(learner.initial_state())
     action = int(plan.policy[0, 0])
     seen = Transition(0, 0, action, int(p[0, 0, action].argmax()), 0.5, (0.5,) * spec.num_constraints)
-    learner.start_episode(learner.observe(state, seen))
+    state = learner.settle(learner.observe(state, seen))
+    learner.start_episode(state)
+    explain(learner, state)
     exact_optimum(spec, p, [spec.horizon] * spec.num_constraints)
     SimulatedRun(learner, p, true_signals=spec.signals.copy()).advance(2)
     assert signatures() == warm

@@ -45,6 +45,17 @@ class HostileService(admin_pb2_grpc.AdminServiceServicer):
     def VerifyAgent(self, _request: Any, _context: Any) -> admin_pb2.VerifyAgentResponse:  # noqa: N802
         return admin_pb2.VerifyAgentResponse(ok=False, difference=RAW, events=1, state_digest=RAW)
 
+    def ExplainAction(self, _request: Any, _context: Any) -> admin_pb2.ExplainActionResponse:  # noqa: N802
+        """Its lists do not fit each other."""
+        return admin_pb2.ExplainActionResponse(
+            state_name=RAW,
+            action=7,
+            actions=[admin_pb2.ActionExplanation(name=RAW)],
+            cost_prices=[1.0, 2.0, 3.0],
+            budget_choices=[admin_pb2.BudgetChoice(budget_factor=1.0, probabilities=[1.0, 1.0])],
+            constraint_names=[RAW, RAW],
+        )
+
     def PauseAgent(self, _request: Any, context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, RAW)
 

@@ -54,6 +54,14 @@ def test_a_difference_is_one_line(target: str) -> None:
     assert verified.stdout.count("\n") == 1
 
 
+def test_an_explanation_shows_them_as_escapes(target: str) -> None:
+    """Whatever lists a service sends, the command does not fail."""
+    explained = run(target, "agent", "explain", "a", "--state", "0")
+    assert (explained.returncode, explained.stderr) == (0, "")
+    assert explained.stdout.startswith(f"agent a, state 0 ({SHOWN}), step 0:")
+    assert explained.stdout.count(SHOWN) == 1 + 1 + 2 + 1  # the state, an action, two prices, a choice
+
+
 def test_an_error_is_one_line(target: str) -> None:
     ended = run(target, "agent", "pause", "a")
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", f"safe-psrl: {IN_ONE_LINE}\n")

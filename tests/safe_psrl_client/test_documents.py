@@ -32,6 +32,8 @@ def small() -> dict[str, Any]:
         "support": [[[1, 1], [1, 0]], [[1, 1], [1, 1]]],
         "dirichlet_prior": 0.2,
         "stationary": False,
+        "state_names": ["empty", "full"],
+        "action_names": ["wait", "send"],
         "constraints": [{"name": "c", "cost": [[0, 1], [0, 1]], "cost_budget": 1, "satisfiable_cost": 0.5, "learned": True}],
         "agent": {
             "seed": 7,
@@ -58,6 +60,7 @@ def test_every_field_is_converted() -> None:
     assert (list(cmdp.reward.shape), list(cmdp.reward.values)) == ([2, 2], [0, 1, 1, 0.5])
     assert list(cmdp.available_actions.values) == [1, 1, 1, 0]
     assert list(cmdp.support.shape) == [2, 2, 2]
+    assert (list(cmdp.state_names), list(cmdp.action_names)) == (["empty", "full"], ["wait", "send"])
     assert (list(cmdp.dirichlet_prior.shape), list(cmdp.dirichlet_prior.values)) == ([], [0.2])
     assert (cmdp.reward_learned, cmdp.non_stationary) == (True, True)
     assert (cmdp.constraints[0].learned, cmdp.constraints[0].cost_budget) == (True, 1)
@@ -94,6 +97,8 @@ def test_the_kernel_of_a_simulation_is_no_part_of_a_definition() -> None:
         ({"num_states": 2.5}, "num_states = 2.5"),
         ({"num_states": True}, "num_states = True"),
         ({"reward_learned": 1}, "reward_learned = 1: must be true or false"),
+        ({"state_names": "ab"}, "state_names = 'ab': must be a list of names"),
+        ({"action_names": ["a", 1]}, "action_names = .'a', 1.: must be a list of names"),
         ({"stationary": "no"}, "stationary = 'no': must be true or false"),
         ({"initial_state": 0}, "initial_state: must not be given together"),
         ({"constraints": 3}, "constraints: must be a list of tables"),

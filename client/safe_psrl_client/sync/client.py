@@ -229,6 +229,13 @@ class Client:
         reply = self._call(self._admin.GetPolicy, request, timeout)
         return AgentPolicy(reply.episode, reply.policy)
 
+    def explain_action(
+        self, agent: str, state: int, step: int = 0, *, timeout: float = BULK_TIMEOUT
+    ) -> admin_pb2.ExplainActionResponse:
+        """What each action available in `state` at `step` leads to under the latest policy, and what other budgets change."""
+        request = message_of(admin_pb2.ExplainActionRequest, agent=agent, state=state, step=step)
+        return self._call(self._admin.ExplainAction, request, timeout)
+
     def get_posterior(self, agent: str, *, timeout: float | None = None) -> AgentPosterior:
         """How often each transition was observed, as `counts` by step, state, action and next state."""
         reply = self._call(self._admin.GetPosterior, message_of(admin_pb2.GetPosteriorRequest, agent=agent), timeout)

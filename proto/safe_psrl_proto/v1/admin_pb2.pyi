@@ -929,6 +929,185 @@ class GetPolicyResponse(_message.Message):
 Global___GetPolicyResponse: _TypeAlias = GetPolicyResponse  # noqa: Y015
 
 @_typing.final
+class ExplainActionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    state: _builtins.int
+    step: _builtins.int
+    """From 0."""
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        state: _builtins.int = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "state", b"state", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainActionRequest: _TypeAlias = ExplainActionRequest  # noqa: Y015
+
+@_typing.final
+class ValueToGo(_message.Message):
+    """A reward or a cost from a step of an episode to its end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEAN_FIELD_NUMBER: _builtins.int
+    SIGMA_FIELD_NUMBER: _builtins.int
+    mean: _builtins.float
+    """Expected under the mean of the posterior."""
+    sigma: _builtins.float
+    """Its standard deviation over the posterior of the kernel. That of learned rewards and costs is not included."""
+    def __init__(
+        self,
+        *,
+        mean: _builtins.float = ...,
+        sigma: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mean", b"mean", "sigma", b"sigma"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ValueToGo: _TypeAlias = ValueToGo  # noqa: Y015
+
+@_typing.final
+class ActionExplanation(_message.Message):
+    """What an action leads to if it is played now, and the explained policy afterwards."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    REWARD_FIELD_NUMBER: _builtins.int
+    COSTS_FIELD_NUMBER: _builtins.int
+    VISITS_FIELD_NUMBER: _builtins.int
+    PROBABILITY_FIELD_NUMBER: _builtins.int
+    action: _builtins.int
+    name: _builtins.str
+    """Empty if actions have no names."""
+    visits: _builtins.float
+    """Observed transitions of this state and action; for a kernel per step, at this step. A weight, if something was forgotten."""
+    probability: _builtins.float
+    """With which the explained policy plays it: of a mixture, the sum of the shares."""
+    @_builtins.property
+    def reward(self) -> Global___ValueToGo: ...
+    @_builtins.property
+    def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ValueToGo]:
+        """Per constraint."""
+
+    def __init__(
+        self,
+        *,
+        action: _builtins.int = ...,
+        name: _builtins.str = ...,
+        reward: Global___ValueToGo | None = ...,
+        costs: _abc.Iterable[Global___ValueToGo] | None = ...,
+        visits: _builtins.float = ...,
+        probability: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reward", b"reward"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "costs", b"costs", "name", b"name", "probability", b"probability", "reward", b"reward", "visits", b"visits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActionExplanation: _TypeAlias = ActionExplanation  # noqa: Y015
+
+@_typing.final
+class BudgetChoice(_message.Message):
+    """What a plan for the next episode chooses if every budget is multiplied by a factor; all of them are for the same sample."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUDGET_FACTOR_FIELD_NUMBER: _builtins.int
+    PROBABILITIES_FIELD_NUMBER: _builtins.int
+    budget_factor: _builtins.float
+    @_builtins.property
+    def probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """In the order of ExplainActionResponse.actions."""
+
+    def __init__(
+        self,
+        *,
+        budget_factor: _builtins.float = ...,
+        probabilities: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_factor", b"budget_factor", "probabilities", b"probabilities"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BudgetChoice: _TypeAlias = BudgetChoice  # noqa: Y015
+
+@_typing.final
+class ExplainActionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPISODE_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
+    STATE_NAME_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    ACTIONS_FIELD_NUMBER: _builtins.int
+    COST_PRICES_FIELD_NUMBER: _builtins.int
+    BUDGET_CHOICES_FIELD_NUMBER: _builtins.int
+    CONSTRAINT_NAMES_FIELD_NUMBER: _builtins.int
+    episode: _builtins.int
+    """The episode whose policy is explained: the latest, or the next one (begun = false) if none has begun."""
+    begun: _builtins.bool
+    state_name: _builtins.str
+    """Empty if states have no names."""
+    action: _builtins.int
+    """What this policy plays; of a mixture, the policy drawn for the episode."""
+    @_builtins.property
+    def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActionExplanation]:
+        """Those available in the state."""
+
+    @_builtins.property
+    def cost_prices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per constraint, the reward that the plan gives up for one unit of cost less: lambda/eta. For "certified", the exchange rate
+        between the two policies of the mixture; empty if there are not two, or with several constraints.
+        """
+
+    @_builtins.property
+    def budget_choices(self) -> _containers.RepeatedCompositeFieldContainer[Global___BudgetChoice]:
+        """For the factors 0.9, 1 and 1.1. A factor is left out if a budget would not exceed its satisfiable cost."""
+
+    @_builtins.property
+    def constraint_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the constraints, in the order of costs and cost_prices."""
+
+    def __init__(
+        self,
+        *,
+        episode: _builtins.int = ...,
+        begun: _builtins.bool = ...,
+        state_name: _builtins.str = ...,
+        action: _builtins.int = ...,
+        actions: _abc.Iterable[Global___ActionExplanation] | None = ...,
+        cost_prices: _abc.Iterable[_builtins.float] | None = ...,
+        budget_choices: _abc.Iterable[Global___BudgetChoice] | None = ...,
+        constraint_names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "actions", b"actions", "begun", b"begun", "budget_choices", b"budget_choices", "constraint_names", b"constraint_names", "cost_prices", b"cost_prices", "episode", b"episode", "state_name", b"state_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainActionResponse: _TypeAlias = ExplainActionResponse  # noqa: Y015
+
+@_typing.final
 class GetPosteriorRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

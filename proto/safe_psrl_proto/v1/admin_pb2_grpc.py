@@ -84,6 +84,11 @@ class AdminServiceStub:
                 request_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.GetPolicyRequest.SerializeToString,
                 response_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.GetPolicyResponse.FromString,
                 _registered_method=True)
+        self.ExplainAction = channel.unary_unary(
+                '/safe_psrl.v1.AdminService/ExplainAction',
+                request_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExplainActionRequest.SerializeToString,
+                response_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExplainActionResponse.FromString,
+                _registered_method=True)
         self.GetPosterior = channel.unary_unary(
                 '/safe_psrl.v1.AdminService/GetPosterior',
                 request_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.GetPosteriorRequest.SerializeToString,
@@ -184,6 +189,13 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainAction(self, request, context):
+        """Why an action is played: what each available action leads to, and what other budgets would change.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetPosterior(self, request, context):
         """The transition counts.
         """
@@ -271,6 +283,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetPolicy,
                     request_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.GetPolicyRequest.FromString,
                     response_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.GetPolicyResponse.SerializeToString,
+            ),
+            'ExplainAction': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainAction,
+                    request_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExplainActionRequest.FromString,
+                    response_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExplainActionResponse.SerializeToString,
             ),
             'GetPosterior': grpc.unary_unary_rpc_method_handler(
                     servicer.GetPosterior,
@@ -568,6 +585,33 @@ class AdminService:
             '/safe_psrl.v1.AdminService/GetPolicy',
             safe__psrl__proto_dot_v1_dot_admin__pb2.GetPolicyRequest.SerializeToString,
             safe__psrl__proto_dot_v1_dot_admin__pb2.GetPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainAction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/safe_psrl.v1.AdminService/ExplainAction',
+            safe__psrl__proto_dot_v1_dot_admin__pb2.ExplainActionRequest.SerializeToString,
+            safe__psrl__proto_dot_v1_dot_admin__pb2.ExplainActionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,6 +51,8 @@ class AdminServiceStub:
     """Costs, budgets and rewards by episode, over the agent's whole life."""
     GetPolicy: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.GetPolicyResponse]
     """The policy of an open episode, or of the last one."""
+    ExplainAction: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ExplainActionRequest, _admin_pb2.ExplainActionResponse]
+    """Why an action is played: what each available action leads to, and what other budgets would change."""
     GetPosterior: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPosteriorRequest, _admin_pb2.GetPosteriorResponse]
     """The transition counts."""
     WatchAgents: _grpc.UnaryStreamMultiCallable[_admin_pb2.WatchAgentsRequest, _admin_pb2.WatchAgentsResponse]
@@ -85,6 +87,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Costs, budgets and rewards by episode, over the agent's whole life."""
     GetPolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.GetPolicyResponse]  # type: ignore[assignment]
     """The policy of an open episode, or of the last one."""
+    ExplainAction: _aio.UnaryUnaryMultiCallable[_admin_pb2.ExplainActionRequest, _admin_pb2.ExplainActionResponse]  # type: ignore[assignment]
+    """Why an action is played: what each available action leads to, and what other budgets would change."""
     GetPosterior: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPosteriorRequest, _admin_pb2.GetPosteriorResponse]  # type: ignore[assignment]
     """The transition counts."""
     WatchAgents: _aio.UnaryStreamMultiCallable[_admin_pb2.WatchAgentsRequest, _admin_pb2.WatchAgentsResponse]  # type: ignore[assignment]
@@ -176,6 +180,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetPolicyResponse, _abc.Awaitable[_admin_pb2.GetPolicyResponse]]:
         """The policy of an open episode, or of the last one."""
+
+    @_abc_1.abstractmethod
+    def ExplainAction(
+        self,
+        request: _admin_pb2.ExplainActionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ExplainActionResponse, _abc.Awaitable[_admin_pb2.ExplainActionResponse]]:
+        """Why an action is played: what each available action leads to, and what other budgets would change."""
 
     @_abc_1.abstractmethod
     def GetPosterior(

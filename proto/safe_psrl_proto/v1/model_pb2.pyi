@@ -183,6 +183,8 @@ class CmdpSpec(_message.Message):
     NON_STATIONARY_FIELD_NUMBER: _builtins.int
     NEXT_STATES_FIELD_NUMBER: _builtins.int
     UNKNOWN_REWARDS_FIELD_NUMBER: _builtins.int
+    STATE_NAMES_FIELD_NUMBER: _builtins.int
+    ACTION_NAMES_FIELD_NUMBER: _builtins.int
     num_states: _builtins.int
     """At least 1."""
     num_actions: _builtins.int
@@ -234,6 +236,14 @@ class CmdpSpec(_message.Message):
     def unknown_rewards(self) -> Global___Table:
         """1 where single entries of `reward` are not known, else 0; see Constraint.unknown_costs."""
 
+    @_builtins.property
+    def state_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """For people: a name for each state, unique, not empty, of at most 100 characters. None has a name if the list is empty."""
+
+    @_builtins.property
+    def action_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The same for each action."""
+
     def __init__(
         self,
         *,
@@ -251,10 +261,12 @@ class CmdpSpec(_message.Message):
         non_stationary: _builtins.bool = ...,
         next_states: Global___IntegerTable | None = ...,
         unknown_rewards: Global___Table | None = ...,
+        state_names: _abc.Iterable[_builtins.str] | None = ...,
+        action_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["available_actions", b"available_actions", "dirichlet_prior", b"dirichlet_prior", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "next_states", b"next_states", "reward", b"reward", "start", b"start", "support", b"support", "unknown_rewards", b"unknown_rewards"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available_actions", b"available_actions", "constraints", b"constraints", "dirichlet_prior", b"dirichlet_prior", "horizon", b"horizon", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "next_states", b"next_states", "non_stationary", b"non_stationary", "num_actions", b"num_actions", "num_states", b"num_states", "reward", b"reward", "reward_learned", b"reward_learned", "start", b"start", "support", b"support", "unknown_rewards", b"unknown_rewards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_names", b"action_names", "available_actions", b"available_actions", "constraints", b"constraints", "dirichlet_prior", b"dirichlet_prior", "horizon", b"horizon", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "next_states", b"next_states", "non_stationary", b"non_stationary", "num_actions", b"num_actions", "num_states", b"num_states", "reward", b"reward", "reward_learned", b"reward_learned", "start", b"start", "state_names", b"state_names", "support", b"support", "unknown_rewards", b"unknown_rewards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["initial_state", "initial_distribution"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from safe_psrl.arrays import Floats, Mask, NextStates, Policy
+from safe_psrl.arrays import Floats, Mask, NextStates, Policies, Policy
 from safe_psrl.compiled import compiled, compiled_sum, inlined
 from safe_psrl.planning.evaluation import dot, look_ahead, state_occupancy
 
@@ -177,6 +177,38 @@ def write_gains(belief: Belief, course: Course, begin: int, end: int, s: int, a:
                 t = j if belief.next_states.shape[0] == 0 else belief.next_states[step_states, s, a, j]
                 gain[j] += course.reached[h, s] * course.costs_to_go[h + 1, t]
     return played
+
+
+@compiled
+def value_and_variance(
+    belief: Belief, signal: Floats, mixture: Policies, shares: Floats, initial: Floats
+) -> tuple[float, float]:
+    """The expected sum of `signal` [1|H, S, A] for a mixture [N, H, S] with `shares` [N], and its sigma^2.
+
+    One policy is drawn for all steps, so that the gains G of the parts add up by their shares.
+    """
+    gains, value = np.zeros(belief.mean.shape), 0.0
+    steps, num_states, num_actions, width = belief.mean.shape
+    for part in range(shares.size):
+        course = course_of(belief, signal, mixture[part], initial)
+        value += shares[part] * dot(initial, course.costs_to_go[0])
+        for h in range(course.policy.shape[0]):
+            step, step_states = h if steps > 1 else 0, h if belief.next_states.shape[0] > 1 else 0
+            for s in range(num_states):
+                a, weight = course.policy[h, s], shares[part] * course.reached[h, s]
+                for j in range(width):
+                    t = j if belief.next_states.shape[0] == 0 else belief.next_states[step_states, s, a, j]
+                    gains[step, s, a, j] += weight * course.costs_to_go[h + 1, t]
+    variance = 0.0
+    for step in range(steps):
+        for s in range(num_states):
+            for a in range(num_actions):
+                row, gain = belief.mean[step, s, a], gains[step, s, a]
+                centre, spread = dot(row, gain), 0.0
+                for j in range(width):
+                    spread += row[j] * (gain[j] - centre) ** 2
+                variance += spread / (belief.weight[step, s, a] + 1.0)
+    return value, variance
 
 
 @compiled

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,6 +42,26 @@ def checked_number(field: str, value: object) -> float:
     if not math.isfinite(number):
         raise SpecError(field, value, "must be finite")
     return number
+
+
+MAX_NAME: Final = 100  # characters of a state's or an action's name
+
+
+def checked_names(field: str, value: object, size: int) -> tuple[str, ...]:
+    """`size` different names, or none."""
+    if not isinstance(value, tuple | list):
+        raise SpecError(field, value, "must be a list of names")
+    if len(value) not in {0, size}:
+        raise SpecError(f"number of {field}", len(value), f"must be {size}")
+    places: dict[str, int] = {}
+    for i, entry in enumerate(value):
+        name = checked_name(f"{field}[{i}]", entry)
+        if len(name) > MAX_NAME:
+            raise SpecError(f"{field}[{i}]", name, f"must be at most {MAX_NAME} characters, got {len(name)}")
+        if name in places:
+            raise SpecError(f"{field}[{i}]", name, f"must differ from {field}[{places[name]}]")
+        places[name] = i
+    return tuple(value)
 
 
 def checked_name(field: str, value: object) -> str:

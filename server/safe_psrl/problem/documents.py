@@ -61,6 +61,9 @@ def spec_from_document(document: dict[str, Any]) -> CmdpSpec:
 def spec_to_document(spec: CmdpSpec) -> dict[str, Any]:
     """The shortest document that gives `spec` again."""
     document: dict[str, Any] = {"num_states": spec.num_states, "num_actions": spec.num_actions, "horizon": spec.horizon}
+    for field in ("state_names", "action_names"):
+        if names := getattr(spec, field):
+            document[field] = list(names)
     if not spec.stationary:
         document["stationary"] = False
     starts = np.flatnonzero(spec.initial_distribution)

@@ -24,6 +24,7 @@ from safe_psrl.problem.checks import (
     checked_integer,
     checked_mask,
     checked_name,
+    checked_names,
     checked_number,
     checked_table,
     frozen,
@@ -73,6 +74,8 @@ class CmdpSpec:
     dirichlet_prior: Floats  # [1|H, S, A, W]
     next_states: NextStates  # [0|1|H, S, A, W]
     stationary: bool
+    state_names: tuple[str, ...]  # [S], or empty
+    action_names: tuple[str, ...]  # [A], or empty
 
     def __init__(  # one line a field
         self,
@@ -90,6 +93,8 @@ class CmdpSpec:
         next_states: ArrayLike | None = None,
         dirichlet_prior: ArrayLike = 0.1,
         stationary: bool = True,
+        state_names: tuple[str, ...] | list[str] = (),
+        action_names: tuple[str, ...] | list[str] = (),
     ) -> None:
         """Check and canonicalise.
 
@@ -103,6 +108,7 @@ class CmdpSpec:
         dirichlet_prior: a positive number for every next state of the support, or a table of the shape of `support` or
             `next_states`.
         stationary: one kernel for all steps, or one for each.
+        state_names, action_names: for people, one for each state or action; unique, of at most 100 characters.
         """
         size = {
             "num_states": checked_integer("num_states", num_states, 1),
@@ -116,6 +122,8 @@ class CmdpSpec:
             greatest = max(size, key=size.__getitem__)
             raise SpecError(greatest, size[greatest], f"needs tables of more than {MAX_TABLE_ENTRIES} entries")
         self._set(**size, stationary=stationary)
+        self._set(state_names=checked_names("state_names", state_names, self.num_states))
+        self._set(action_names=checked_names("action_names", action_names, self.num_actions))
         self._set(initial_distribution=self._checked_start(initial_state, initial_distribution))
         self._set(available_actions=self._checked_actions(available_actions))
         places, possible = self._checked_support(support, next_states)

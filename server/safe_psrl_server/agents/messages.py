@@ -42,6 +42,8 @@ def cmdp_to_message(spec: CmdpSpec) -> model_pb2.CmdpSpec:
         ],
         non_stationary=not spec.stationary,
         unknown_rewards=_unknown(spec, 0),
+        state_names=spec.state_names,
+        action_names=spec.action_names,
     )
     weights = spec.dirichlet_prior[spec.support]
     uniform = bool((weights == weights[0]).all())
@@ -147,6 +149,8 @@ def cmdp_from_message(message: model_pb2.CmdpSpec) -> CmdpSpec:
             for i, constraint in enumerate(message.constraints)
         ],
         stationary=not message.non_stationary,
+        state_names=message.state_names[:],
+        action_names=message.action_names[:],
         **start,
         **optional,
     )

@@ -95,7 +95,7 @@ class AgentRecord:
                 self._import(event)
             case _:
                 raise ValueError(f"event {self.version + 1} of {self.name} has an unknown kind")
-        entry = log_entry(event, self.episode)
+        entry = log_entry(event, self.episode, self.definition.spec)
         if entry is not None:
             self.log = [*self.log[1 - MOST_ENTRIES :], entry]
         self.version += 1

@@ -3,12 +3,14 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
 
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
 from safe_psrl_server.agents.administration import Administration, spec_from_request
+from safe_psrl_server.agents.explanations import explain, situation_of
 from safe_psrl_server.agents.history import history_of
 from safe_psrl_server.agents.messages import pack
 from safe_psrl_server.agents.record import AgentRecord
@@ -128,6 +130,14 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             raise NotFoundError(f"agent {request.agent!r} has not begun an episode", "EPISODE_NOT_FOUND")
         episode = find_episode(record, request.episode) if request.episode else latest
         return admin_pb2.GetPolicyResponse(episode=episode.number, policy=episode.started.policy)
+
+    async def ExplainAction(self, request: admin_pb2.ExplainActionRequest, context: Context) -> admin_pb2.ExplainActionResponse:
+        async def work() -> admin_pb2.ExplainActionResponse:
+            copy = partial(situation_of, place=request.state, step=request.step)
+            situation = await self._agents.read(request.agent, copy)
+            return await self._agents.threads.run(explain, situation)
+
+        return await self._in_turn(request.agent, work)
 
     async def GetPosterior(self, request: admin_pb2.GetPosteriorRequest, context: Context) -> admin_pb2.GetPosteriorResponse:
         def packed(record: AgentRecord) -> admin_pb2.GetPosteriorResponse:

@@ -52,6 +52,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "/safe_psrl.v1.AdminService/ListEvents": _READ,
     "/safe_psrl.v1.AdminService/GetHistory": _READ,
     "/safe_psrl.v1.AdminService/GetPolicy": _READ,
+    "/safe_psrl.v1.AdminService/ExplainAction": _READ,
     "/safe_psrl.v1.AdminService/GetPosterior": _READ,
     "/safe_psrl.v1.AdminService/WatchAgents": Rule(Role.READ, Scope.LISTING),
     "/safe_psrl.v1.AdminService/ExportAgent": _READ,  # no more than definition, policy and posterior, which `read` has

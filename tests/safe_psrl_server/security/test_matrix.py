@@ -53,6 +53,7 @@ CASES = {
     "ListEvents": Case(AGENT, Code.OK, READ),
     "GetHistory": Case(AGENT, Code.OK, READ),
     "GetPolicy": Case({**AGENT, "episode": 10**9}, Code.NOT_FOUND, READ),
+    "ExplainAction": Case(AGENT, Code.OK, READ),
     "GetPosterior": Case(AGENT, Code.OK, READ),
     "WatchAgents": Case({}, Code.OK, LISTING),
     "ExportAgent": Case(AGENT, Code.OK, READ),

@@ -1,0 +1,83 @@
+"""`safe-psrl agent explain`: why an agent plays an action."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from safe_psrl_cli.connection import DEFAULT_TARGET, AsJson, Name, Target, connected, plain, print_json, say
+
+if TYPE_CHECKING:
+    from safe_psrl_client import Client
+    from safe_psrl_proto.v1 import admin_pb2
+
+LEAST_PROBABILITY = 0.0005  # shown as 0.1 %
+
+
+def explain(
+    name: Name,
+    state: Annotated[str, typer.Option(metavar="S", show_default=False, help="The state: its number, or its name.")],
+    step: Annotated[int, typer.Option(metavar="H", min=0, help="The step of the episode, from 0.")] = 0,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Show why an agent plays an action: reward and cost to go of each action, visits, and the choice with other budgets.
+
+    It explains the latest episode's policy. To go: from this step to the end of the episode, if the action is played now and
+    the policy afterwards; the mean of what was learned, and its standard deviation.
+
+    Example: safe-psrl agent explain buffer --state 4 --step 2
+    """
+    with connected(target) as client:
+        place = _number_of(client, name, state)
+        reply = client.explain_action(name, place, step)
+    if as_json:
+        print_json(plain(reply))
+    else:
+        _show(name, place, step, reply)
+
+
+def _number_of(client: "Client", agent: str, state: str) -> int:
+    if state.isdecimal():
+        return int(state)
+    names = list(client.get_agent(agent, with_spec=True).spec.cmdp.state_names)
+    if state not in names:
+        reason = f"no state is called {state!r}" if names else "the states of this agent have no names: give a number"
+        raise typer.BadParameter(reason, param_hint="--state")
+    return names.index(state)
+
+
+def _show(agent: str, place: int, step: int, reply: "admin_pb2.ExplainActionResponse") -> None:
+    from safe_psrl_cli.tables import escape, print_table, table_of  # noqa: PLC0415
+
+    labels = [one.name or f"action {one.action}" for one in reply.actions]
+    played = {one.action: label for label, one in zip(labels, reply.actions, strict=True)}.get(reply.action, reply.action)
+    where = f"state {place} ({reply.state_name})" if reply.state_name else f"state {place}"
+    plays = f"episode {reply.episode:,} plays" if reply.begun else f"episode {reply.episode:,}, not yet begun, would play"
+    say(f"agent {agent}, {where}, step {step}: {plays} {played}")
+    table = table_of(None, "\naction", "reward\nto go", "cost\nto go", "\nvisits", "\nchosen")
+    several = len(reply.constraint_names) != 1
+    for label, one in zip(labels, reply.actions, strict=True):
+        costs = [_deviating(cost) for cost in one.costs]
+        chosen = f"{one.probability:.1%}"
+        table.add_row(escape(label), _deviating(one.reward), "" if several else ", ".join(costs), f"{one.visits:,.6g}", chosen)
+        for constraint, cost in zip(reply.constraint_names, costs, strict=False) if several else ():
+            table.add_row(f"  {escape(constraint)}", "", cost)
+    print_table(table)
+    for constraint, price in zip(reply.constraint_names, reply.cost_prices, strict=False):
+        say(f"price of cost: {price:.4g} of reward for one unit of {constraint}")
+    for choice in reply.budget_choices:
+        say(f"next plan, {_budgets(choice.budget_factor)}: {_choice(labels, choice)}")
+
+
+def _deviating(value: "admin_pb2.ValueToGo") -> str:
+    return f"{value.mean:.4g} ± {value.sigma:.2g}"
+
+
+def _budgets(factor: float) -> str:
+    change = round(100 * (factor - 1))
+    return f"budgets {change:+d} %" if change else "budgets as they are"
+
+
+def _choice(labels: list[str], choice: "admin_pb2.BudgetChoice") -> str:
+    chosen = [(label, share) for label, share in zip(labels, choice.probabilities, strict=False) if share >= LEAST_PROBABILITY]
+    return ", ".join(f"{label} {share:.1%}" for label, share in chosen)

@@ -1,0 +1,118 @@
+"""Why an agent plays an action: `ExplainAction`.
+
+The record is copied first, which is short. Plans and values, which take as long as several plans, are made from the copy.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from safe_psrl.arrays import Floats, Policies
+from safe_psrl.explanation import (
+    BUDGET_FACTORS,
+    ActionValues,
+    action_probabilities,
+    action_values,
+    exchange_rate,
+    mixture_of,
+    plan_with_budgets,
+)
+from safe_psrl.learner import AgentState, SafePsrl
+from safe_psrl_proto.v1 import admin_pb2, events_pb2, model_pb2
+from safe_psrl_server.agents.messages import policy_from_message
+from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.validation import check_state, check_step
+
+
+class Situation(NamedTuple):
+    """A state and a step of an agent that has learned `learned`; `latest` is the episode to explain, if there is one."""
+
+    learner: SafePsrl
+    learned: AgentState
+    latest: events_pb2.EpisodeStarted | None
+    place: int
+    step: int
+
+
+class Explained(NamedTuple):
+    """An episode's policies, the action of the one it plays, and the prices of cost."""
+
+    episode: int
+    mixture: Policies
+    shares: Floats
+    action: int
+    cost_prices: list[float]
+
+
+def situation_of(record: AgentRecord, place: int, step: int) -> Situation:
+    """Raises `InvalidArgumentError` for a state or a step outside the problem."""
+    check_state(record.definition, "state", place)
+    check_step(record, step)
+    latest = record.latest_episode
+    started = latest.started if latest is not None and latest.definition is record.definition else None
+    learned = AgentState(record.episode, record.dual_variables, *record.state.tables.copy())
+    return Situation(record.definition.learner, learned, started, place, step)
+
+
+def explain(situation: Situation) -> admin_pb2.ExplainActionResponse:
+    learner, learned, _, place, step = situation
+    spec, explained = learner.spec, _explained(situation)
+    found = action_values(learner, learned, explained.mixture, explained.shares, step, place)
+    return admin_pb2.ExplainActionResponse(
+        episode=explained.episode,
+        begun=situation.latest is not None,
+        state_name=spec.state_names[place] if spec.state_names else "",
+        action=explained.action,
+        actions=[_explanation(found, i, spec.action_names) for i in range(len(found.actions))],
+        cost_prices=explained.cost_prices,
+        budget_choices=_budget_choices(situation, found.actions),
+        constraint_names=spec.constraint_names,
+    )
+
+
+def _explained(situation: Situation) -> Explained:
+    learner, learned, latest, place, step = situation
+    if latest is None:
+        plan = learner.plan(learned)
+        episode, policy, (mixture, shares) = plan.episode, plan.policy, mixture_of(plan)
+        prices = plan.cost_prices.tolist()
+    else:
+        episode, policy = latest.episode, policy_from_message(latest.policy)
+        mixture, shares = _stored_mixture(latest.policy)
+        prices = [dual / scale for dual, scale in zip(latest.dual_variables, latest.dual_scale, strict=True)]
+    if learner.options.is_certified:
+        rate = exchange_rate(learner, learned, mixture, shares)
+        prices = [] if rate is None else [rate]
+    return Explained(episode, mixture, shares, int(policy[step, place]), prices)
+
+
+def _stored_mixture(policy: model_pb2.Policy) -> tuple[Policies, Floats]:
+    if not policy.mixture:
+        return policy_from_message(policy)[None], np.ones(1)
+    actions = np.array([part.actions for part in policy.mixture], np.int32)
+    return actions.reshape(-1, policy.horizon, policy.num_states), np.array([part.share for part in policy.mixture])
+
+
+def _explanation(found: ActionValues, i: int, names: tuple[str, ...]) -> admin_pb2.ActionExplanation:
+    action, pairs = found.actions[i], zip(found.values[i], found.sigmas[i], strict=True)
+    reward, *costs = [admin_pb2.ValueToGo(mean=mean, sigma=sigma) for mean, sigma in pairs]
+    return admin_pb2.ActionExplanation(
+        action=action,
+        name=names[action] if names else "",
+        reward=reward,
+        costs=costs,
+        visits=found.visits[i],
+        probability=found.probabilities[i],
+    )
+
+
+def _budget_choices(situation: Situation, actions: tuple[int, ...]) -> list[admin_pb2.BudgetChoice]:
+    learner, learned, _, place, step = situation
+    choices = []
+    for factor in BUDGET_FACTORS:
+        plan = plan_with_budgets(learner, learned, factor)
+        if plan is not None:
+            probabilities = action_probabilities(*mixture_of(plan), step, place, learner.spec.num_actions)
+            chosen = probabilities[list(actions)].tolist()
+            choices.append(admin_pb2.BudgetChoice(budget_factor=factor, probabilities=chosen))
+    return choices
