@@ -31,6 +31,7 @@ class Entry(NamedTuple):
     by: str
     reason: str
     details: tuple[str, ...]
+    rows: frozenset[tuple[int, int]] = frozenset()  # pairs of state and action that a detection names
 
     @property
     def title(self) -> str:
@@ -85,6 +86,7 @@ def entry_of(entry: events_pb2.LogEntry) -> Entry:
         visible(entry.by),
         visible(entry.reason),
         tuple(visible(detail) for detail in entry.details),
+        frozenset((row.state, row.action) for row in entry.rows),
     )
 
 

@@ -1,6 +1,5 @@
 """What was done to an agent: the list of its log's entries, and the banner for drift."""
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,7 +9,6 @@ from safe_psrl_console.fleet import WatchedAgent
 
 SHOWN_ENTRIES: Final = 20
 SIGNS: Final = {"created": "+", "updated": "✎", "paused": "❚❚", "resumed": "▶", "imported": "↓", "drift": "≠"}
-ROW: Final = re.compile(r"state (\d+), action (\d+):")  # a detail of a detection
 
 
 class LogCard:
@@ -77,9 +75,3 @@ class DriftBanner:
         done, rows = detection.details[:1], detection.details[1:]
         self._done.set_text("".join(done).capitalize())
         self._rows.set_text(f"Rows that contributed most: {'; '.join(rows)}" if rows else "")
-
-
-def rows_of(detection: Entry) -> frozenset[tuple[int, int]]:
-    """The pairs of state and action that a detection names."""
-    found = (ROW.match(detail) for detail in detection.details)
-    return frozenset((int(one[1]), int(one[2])) for one in found if one)

@@ -9,7 +9,7 @@ from nicegui.element import Element
 from safe_psrl_console.agent_actions import AgentActions
 from safe_psrl_console.agent_charts import AgentCharts
 from safe_psrl_console.agent_history import AgentHistory
-from safe_psrl_console.agent_log import DriftBanner, LogCard, rows_of
+from safe_psrl_console.agent_log import DriftBanner, LogCard
 from safe_psrl_console.agent_maps import AgentMaps
 from safe_psrl_console.budget_status import FEWEST_EPISODES, BudgetStatus
 from safe_psrl_console.connection import Connection
@@ -134,7 +134,7 @@ class _AgentView:
             self._log.show(self._history.entries)
         detection = self._history.detection if agent.has_drifted(time.time()) else None
         self._drift.show(agent, detection)
-        self._maps.mark(rows_of(detection) if detection else frozenset())
+        self._maps.mark(detection.rows if detection else frozenset())
         await self._maps.refresh_if_due(agent.status.version)
 
 

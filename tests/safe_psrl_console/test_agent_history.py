@@ -5,10 +5,8 @@ import pytest
 
 from safe_psrl_client import Client
 from safe_psrl_console.agent_history import AgentHistory, Entry, entry_of, thinned
-from safe_psrl_console.agent_log import rows_of
 from safe_psrl_console.charts import Line, Mark, series_of
 from safe_psrl_proto.v1 import admin_pb2, events_pb2
-from safe_psrl_server.agents.log import drift_details
 from tests.safe_psrl_cli.hostile_service import HARMFUL, RAW
 
 
@@ -66,10 +64,9 @@ def test_an_entry_has_no_control_characters() -> None:
     assert not HARMFUL & set(entry.text)
 
 
-def test_the_rows_of_a_detection_are_read_from_the_services_words() -> None:
+def test_the_rows_of_a_detection_are_known() -> None:
     rows = [events_pb2.RowStatistic(state=12, action=3, statistic=4e5), events_pb2.RowStatistic(state=0, action=1, statistic=2)]
-    details = drift_details(events_pb2.DriftDetected(statistic=1e6, rows=rows, on_detect="alert"))
-    assert rows_of(Entry("", "drift", 1, "", "", tuple(details))) == {(12, 3), (0, 1)}
+    assert entry_of(events_pb2.LogEntry(kind=events_pb2.LOG_KIND_DRIFT_DETECTED, rows=rows)).rows == {(12, 3), (0, 1)}
 
 
 def test_the_latest_detection_is_found_among_the_entries(client: Client) -> None:

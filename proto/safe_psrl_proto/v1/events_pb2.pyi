@@ -757,6 +757,7 @@ class LogEntry(_message.Message):
     BY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     DETAILS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
     time_micros: _builtins.int
     """In microseconds since 1970 (UTC)."""
     kind: Global___LogKind.ValueType
@@ -770,6 +771,10 @@ class LogEntry(_message.Message):
     def details(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What was done, in words, one line for each change."""
 
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowStatistic]:
+        """Of a detection of drift: the rows that contributed most."""
+
     def __init__(
         self,
         *,
@@ -779,10 +784,11 @@ class LogEntry(_message.Message):
         by: _builtins.str = ...,
         reason: _builtins.str = ...,
         details: _abc.Iterable[_builtins.str] | None = ...,
+        rows: _abc.Iterable[Global___RowStatistic] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "details", b"details", "episode", b"episode", "kind", b"kind", "reason", b"reason", "time_micros", b"time_micros"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "details", b"details", "episode", b"episode", "kind", b"kind", "reason", b"reason", "rows", b"rows", "time_micros", b"time_micros"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,6 +34,7 @@ def log_entry(event: events_pb2.Event, episode: int, spec: CmdpSpec) -> events_p
         by=getattr(content, "by", ""),
         reason=getattr(content, "reason", ""),
         details=details,
+        rows=event.drift_detected.rows,
     )
 
 

@@ -96,7 +96,9 @@ def check_record(record: AgentRecord) -> None:
     _require(len(record.open_episodes) <= record.definition.max_open_episodes, "it has too many open episodes")
     for entry in record.log:
         texts = [entry.by, entry.reason, *entry.details]
-        _require(all(len(text) <= MAX_TEXT for text in texts) and len(texts) <= MAX_DETAILS, "its log has too much text")
+        _require(
+            all(len(text) <= MAX_TEXT for text in texts) and len(texts) + len(entry.rows) <= MAX_DETAILS, "its log is too long"
+        )
     for episode in record.episodes.values():
         _require(1 <= episode.number <= state.episode, f"episode {episode.number} was never started")
         try:

@@ -102,6 +102,7 @@ async def test_the_event_names_the_rows_and_what_was_done(bench: Bench) -> None:
     entry = next(entry for entry in bench.record().log if entry.kind == events_pb2.LOG_KIND_DRIFT_DETECTED)
     assert "forgotten" in entry.details[0]
     assert entry.details[1].startswith("state 0, action 0: ")
+    assert (entry.rows[0].state, entry.rows[0].action) == (0, 0)
     status = record_status(bench.record())
     assert status.drift_detections == detections(bench)
     assert status.drift_micros > 0
