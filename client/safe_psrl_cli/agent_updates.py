@@ -74,7 +74,7 @@ def history(name: Name, target: Target = DEFAULT_TARGET, as_json: AsJson = False
 
 def _line(entry: "events_pb2.LogEntry") -> str:
     time = datetime.fromtimestamp(entry.time_micros / 1e6, UTC)
-    kind = str(plain(entry)["kind"]).replace("_", " ")
+    kind = str(plain(entry)["kind"]).replace("_", " ").replace("guarded", "paused by its guard")
     by, reason = f" by {entry.by}" if entry.by else "", f": {entry.reason}" if entry.reason else ""
     return f"{time:%Y-%m-%d %H:%M:%S} UTC  {kind}{by}, after {entry.episode:,} episodes{reason}"
 

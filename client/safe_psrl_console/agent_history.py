@@ -18,8 +18,9 @@ KINDS: Final = {
     events_pb2.LOG_KIND_RESUMED: "resumed",
     events_pb2.LOG_KIND_IMPORTED: "imported",
     events_pb2.LOG_KIND_DRIFT_DETECTED: "drift",
+    events_pb2.LOG_KIND_GUARDED: "guarded",
 }
-TITLES: Final = {"drift": "drift detected"}  # of other kinds, the word itself
+TITLES: Final = {"drift": "drift detected", "guarded": "paused by its guard"}  # of other kinds, the word itself
 
 
 class Entry(NamedTuple):

@@ -8,7 +8,7 @@ from safe_psrl_console.controls import Text, block, button
 from safe_psrl_console.fleet import WatchedAgent
 
 SHOWN_ENTRIES: Final = 20
-SIGNS: Final = {"created": "+", "updated": "✎", "paused": "❚❚", "resumed": "▶", "imported": "↓", "drift": "≠"}
+SIGNS: Final = {"created": "+", "updated": "✎", "paused": "❚❚", "resumed": "▶", "imported": "↓", "drift": "≠", "guarded": "❚❚"}
 
 
 class LogCard:
