@@ -27,7 +27,7 @@ def described(fields: dict[str, str]) -> str:
 
 def _differing(ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     for field in ours.DESCRIPTOR.fields:
-        mine, other, place = getattr(ours, field.name), getattr(theirs, field.name), f"{path}.{field.name}"
+        mine, other, place = _value(ours, field), _value(theirs, field), f"{path}.{field.name}"
         present = not field.has_presence or ours.HasField(field.name) == theirs.HasField(field.name)
         if field.name == DERIVED or (mine == other and present):
             continue
@@ -46,7 +46,14 @@ def _differing(ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, Any, An
                 yield from _differing(one, another, f"{place}[{i}]")
 
 
+def _value(message: Any, field: Any) -> Any:
+    """None for a number or a text that is not set."""
+    absent = field.message_type is None and field.has_presence and not message.HasField(field.name)
+    return None if absent else getattr(message, field.name)
+
+
 def _comparison(ours: Any, theirs: Any) -> str:
     if hasattr(ours, "DESCRIPTOR"):
         return "has other entries"
-    return f"is {ours!s:.{LONGEST_VALUE}}, not {theirs!s:.{LONGEST_VALUE}}"
+    texts = ("not set" if value is None else f"{value!s:.{LONGEST_VALUE}}" for value in (ours, theirs))
+    return "is {}, not {}".format(*texts)
