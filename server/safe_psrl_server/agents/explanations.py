@@ -50,8 +50,7 @@ def situation_of(record: AgentRecord, place: int, step: int) -> Situation:
     check_step(record, step)
     latest = record.latest_episode
     started = latest.started if latest is not None and latest.definition is record.definition else None
-    learned = AgentState(record.episode, record.dual_variables, *record.state.tables.copy())
-    return Situation(record.definition.learner, learned, started, place, step)
+    return Situation(record.definition.learner, record.copied_state(), started, place, step)
 
 
 def explain(situation: Situation) -> admin_pb2.ExplainActionResponse:

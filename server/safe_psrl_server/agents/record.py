@@ -50,6 +50,10 @@ class AgentRecord:
         """The learned state. Its tables are views that change with the record."""
         return self.state_after(())
 
+    def copied_state(self) -> AgentState:
+        """The learned state with tables of its own."""
+        return AgentState(self.episode, self.dual_variables, *self._tables.copy())
+
     def state_after(self, steps: Sequence[Transition]) -> AgentState:
         """The learned state once `steps` are observed, too."""
         views = Tables(*[table.view() for table in self._tables])

@@ -99,13 +99,8 @@ def definition_warnings(definition: Definition) -> list[str]:
     return found
 
 
-def previews_of(record: AgentRecord, updated: Definition) -> tuple[admin_pb2.PlanPreview, admin_pb2.PlanPreview]:
-    """The plan for the next episode by the present definition and by `updated`, under the mean of the posterior."""
-    state, definition = record.state, record.definition
-    return _preview(definition.learner, state), _preview(updated.learner, state)
-
-
-def _preview(learner: SafePsrl, state: AgentState) -> admin_pb2.PlanPreview:
+def preview_of(learner: SafePsrl, state: AgentState) -> admin_pb2.PlanPreview:
+    """The plan for the next episode, under the mean of the posterior."""
     plan = learner.plan(state)
     reward, *costs = learner.expected_values(state, plan).tolist()
     certified = [] if plan.certified_costs is None else plan.certified_costs.tolist()

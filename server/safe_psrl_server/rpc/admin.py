@@ -17,7 +17,7 @@ from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.sizes import MAX_NAME, check_text
 from safe_psrl_server.agents.snapshot import snapshot_of
-from safe_psrl_server.agents.status import definition_warnings, previews_of, record_status, status_of, status_with_digest
+from safe_psrl_server.agents.status import definition_warnings, preview_of, record_status, status_of, status_with_digest
 from safe_psrl_server.agents.validation import find_episode
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import InvalidArgumentError, NotFoundError
@@ -100,9 +100,9 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         updated = await self._in_turn(request.agent, lambda: self._administration.update(request))
         response = admin_pb2.UpdateAgentResponse(changes=updated.changes)
         if request.dry_run:
-            previews = await self._read(request.agent, lambda record: previews_of(record, updated.definition))
-            response.before.CopyFrom(previews[0])
-            response.after.CopyFrom(previews[1])
+            known, state = await self._read(request.agent, lambda record: (record.definition, record.copied_state()))
+            for preview, definition in ((response.before, known), (response.after, updated.definition)):
+                preview.CopyFrom(await self._agents.threads.run(preview_of, definition.learner, state))
         elif updated.changes:
             _note("agent updated", context, agent=request.agent, reason=request.reason, changes=updated.changes)
         response.status.CopyFrom(await self._read(request.agent, status_with_digest))
