@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from safe_psrl_server.agents import commands, decisions
+from safe_psrl_server.agents import administration, decisions
 from safe_psrl_server.agents.commands import AgentCommands, ReportedEpisode
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.errors import ServiceError
@@ -61,7 +61,7 @@ def half(patch: pytest.MonkeyPatch) -> None:
 
 def gullible(patch: pytest.MonkeyPatch) -> None:
     """An import is not checked."""
-    patch.setattr(commands, "check_record", lambda _record: None)
+    patch.setattr(administration, "check_record", lambda _record: None)
 
 
 def unread(patch: pytest.MonkeyPatch) -> None:

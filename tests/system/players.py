@@ -40,7 +40,7 @@ class AcknowledgedLossError(AssertionError):
 class Ledger:
     """What was played and learned, counted by the client."""
 
-    counts: NDArray[np.int64]  # [L, S, A, S], acknowledged transitions
+    counts: NDArray[np.float64]  # [L, S, A, S], acknowledged transitions
     actions: list[int] = field(default_factory=list)  # every action that was played
     dual_variables: list[list[float]] = field(default_factory=list)  # after the start of each episode
     rewards: list[float] = field(default_factory=list)  # of each completed episode
@@ -51,7 +51,7 @@ class Ledger:
 
 
 def empty_ledger(spec: CmdpSpec) -> Ledger:
-    return Ledger(np.zeros(spec.dirichlet_prior.shape, np.int64))
+    return Ledger(np.zeros(spec.dirichlet_prior.shape))
 
 
 class Player:
