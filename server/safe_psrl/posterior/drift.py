@@ -18,6 +18,7 @@ from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
 
 MOST_ROWS = 5  # that a detection names
+LARGEST_STATISTIC = 1e15  # of a row: far above every limit, and finite however long an episode is
 
 
 class RowStatistic(NamedTuple):
@@ -57,7 +58,7 @@ def count_visit(
             total_recent += recent[t]
         ratio = (prior[place] + recent[place]) / (weight + total_recent) / ((prior[place] + counts[place]) / (weight + total))
         if ratio != 1.0:
-            statistic = (statistic + 1.0) * ratio
+            statistic = min((statistic + 1.0) * ratio, LARGEST_STATISTIC)
         for t in range(recent.size):
             recent[t] *= keep_recent
         recent[place] += 1.0

@@ -91,6 +91,19 @@ def test_a_change_is_detected_reported_and_forgotten() -> None:
     assert state.signal_sums[1, 0, 0, 0] / state.visits[0, 0, 0] == pytest.approx(0.25), "and their means"
 
 
+def test_the_statistic_stays_finite_in_an_endless_episode() -> None:
+    """A thousand visits that contradict what was learned, before the next episode reads them."""
+    spec = spec_of(1_000, np.zeros((3, 1)), Constraint("cost", np.zeros((3, 1)), 1.0, 0.0))
+    learner = SafePsrl(spec, drift=DriftOptions(detect=True))
+    calm = [(0, 0, 0, 1)] * 100_000
+    state = observed(learner, learner.initial_state(), calm)
+    state = observed(learner, state, [(step, 0, 0, 2) for step in range(1_000)])
+    reading = learner.read_drift(state)
+    assert reading is not None
+    assert reading.detected
+    assert reading.statistic == pytest.approx(1e15)
+
+
 @pytest.mark.parametrize("on_detect", ["alert", "pause"])
 def test_without_forget_what_was_learned_stays(on_detect: str) -> None:
     spec = spec_of(1, np.zeros((3, 1)), Constraint("cost", np.zeros((3, 1)), 1.0, 0.0))
