@@ -33,10 +33,11 @@ FUZZ_SEED   ?= 1
 test-fuzz: setup ## Send FUZZ_INPUTS inputs (100000) of FUZZ_SEED to every interface of the server: some minutes
 	$(BIN)/python -m tests.fuzz.fuzz --inputs $(FUZZ_INPUTS) --seed $(FUZZ_SEED)
 
-SOAK_MINUTES ?= 60
+SOAK_MINUTES  ?= 60
+SOAK_RESIDENT ?= 0
 
-test-soak: setup ## Mixed load with kills for SOAK_MINUTES (60): memory, files and latency must be flat; draws soak.png
-	SOAK_MINUTES=$(SOAK_MINUTES) $(BIN)/pytest -n 0 -s -rP tests/soak/test_soak.py -k an_hour
+test-soak: setup ## Mixed load with kills for SOAK_MINUTES (60), thrice SOAK_RESIDENT agents if set: memory, files and latency must be flat; draws soak.png
+	SOAK_MINUTES=$(SOAK_MINUTES) SOAK_RESIDENT=$(SOAK_RESIDENT) $(BIN)/pytest -n 0 -s -rP tests/soak/test_soak.py -k an_hour
 
 # Rounds of each fault, the seed, and the only fault to run.
 ROUNDS ?= 20
@@ -96,7 +97,7 @@ $(VENV)/.sources: $(KERNELS) | $(BIN)/python
 	@touch $@
 
 $(VENV)/.kernels: $(VENV)/.installed $(VENV)/.sources
-	@echo "compiling the kernels: about a minute, once"
+	@echo "compiling the kernels: about two minutes, once"
 	@$(BIN)/python -c 'from safe_psrl_experiments.algorithms import load_kernels; load_kernels()'
 	@touch $@
 

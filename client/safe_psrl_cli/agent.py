@@ -1,11 +1,15 @@
 """`safe-psrl agent`: create, inspect, pause, move and verify the agents of a service."""
 
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from safe_psrl_cli.agent_explain import explain
+from safe_psrl_cli.agent_export import export
+from safe_psrl_cli.agent_listing import Condition, Sort, query_of
+from safe_psrl_cli.agent_promotion import compare, demote, promote
 from safe_psrl_cli.agent_updates import history, update
 from safe_psrl_cli.connection import (
     DEFAULT_TARGET,
@@ -103,17 +107,29 @@ def create(
 
 
 @app.command("list")
-def list_agents(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> None:
+def list_agents(
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Only agents whose names begin with it.")] = "",
+    condition: Annotated[Condition | None, typer.Option(help="Only agents in this condition.")] = None,
+    min_ratio: Annotated[
+        float | None,
+        typer.Option("--min-ratio", metavar="R", min=0, help="Only agents whose recent cost is at least R of a budget: 0.9."),
+    ] = None,
+    sort: Annotated[Sort, typer.Option(help="The order; by ratio, change and creation the greatest come first.")] = Sort.NAME,
+    limit: Annotated[int, typer.Option(metavar="N", min=0, help="At most so many agents; 0: all.")] = 0,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
     """List the agents with method, costs and a verdict: whether the mean cost is within the budget, after 20 episodes.
 
-    A paused or quarantined agent has that word below its verdict.
+    A paused or quarantined agent, or one in shadow, has that word below its verdict.
 
-    Example: safe-psrl agent list
+    Example: safe-psrl agent list --min-ratio 0.9 --sort ratio --limit 20
     """
     from safe_psrl_cli.agent_tables import show_agents, verdict_of  # noqa: PLC0415
 
+    query = query_of(prefix, condition, min_ratio, sort, limit)
     with connected(target) as client:
-        statuses = list(client.list_agents())
+        statuses = list(islice(client.list_agents(**query), limit or None))
     if as_json:
         print_json([plain(status) | verdict_of(status) for status in statuses])
     else:
@@ -173,6 +189,10 @@ def resume(name: Name, target: Target = DEFAULT_TARGET, as_json: AsJson = False)
 app.command("update")(update)
 app.command("history")(history)
 app.command("explain")(explain)
+app.command("compare")(compare)
+app.command("promote")(promote)
+app.command("demote")(demote)
+app.command("export")(export)
 
 
 @app.command("delete")
@@ -191,25 +211,6 @@ def delete(
     with connected(target) as client:
         client.delete_agent(name)
     _print({"agent": name, "deleted": True}, as_json, f"agent {name} deleted")
-
-
-@app.command("export")
-def export(
-    name: Name,
-    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, dir_okay=False, help="Where to write it.")],
-    target: Target = DEFAULT_TARGET,
-    as_json: AsJson = False,
-) -> None:
-    """Write an agent with all that it learned to a file, for `safe-psrl agent import`.
-
-    Example: safe-psrl agent export buffer buffer.agent
-    """
-    with connected(target) as client:
-        content = client.export_agent(name)
-    partial = file.with_name(file.name + ".partial")  # FILE is complete or unchanged
-    partial.write_bytes(content)
-    partial.replace(file)
-    _print({"agent": name, "file": str(file), "bytes": len(content)}, as_json, f"wrote {file} ({len(content):,} bytes)")
 
 
 @app.command("import")

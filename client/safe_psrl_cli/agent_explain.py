@@ -11,19 +11,21 @@ if TYPE_CHECKING:
     from safe_psrl_proto.v1 import admin_pb2
 
 LEAST_PROBABILITY = 0.0005  # shown as 0.1 %
+ROUNDING = 1e-12
 
 
 def explain(
     name: Name,
     state: Annotated[str, typer.Option(metavar="S", show_default=False, help="The state: its number, or its name.")],
-    step: Annotated[int, typer.Option(metavar="H", min=0, help="The step of the episode, from 0.")] = 0,
+    step: Annotated[int, typer.Option(metavar="H", min=0, help="The step of the episode or epoch, from 0.")] = 0,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
     """Show why an agent plays an action: reward and cost to go of each action, visits, and the choice with other budgets.
 
     It explains the latest episode's policy. To go: from this step to the end of the episode, if the action is played now and
-    the policy afterwards; the mean of what was learned, and its standard deviation.
+    the policy afterwards; the mean of what was learned, and its standard deviation. In a continuing task these are advantages:
+    what the action changes of all that is to come, against the policy's own.
 
     Example: safe-psrl agent explain buffer --state 4 --step 2
     """
@@ -52,9 +54,12 @@ def _show(agent: str, place: int, step: int, reply: "admin_pb2.ExplainActionResp
     labels = [one.name or f"action {one.action}" for one in reply.actions]
     played = {one.action: label for label, one in zip(labels, reply.actions, strict=True)}.get(reply.action, reply.action)
     where = f"state {place} ({reply.state_name})" if reply.state_name else f"state {place}"
-    plays = f"episode {reply.episode:,} plays" if reply.begun else f"episode {reply.episode:,}, not yet begun, would play"
+    continuing = reply.HasField("averages")
+    number = f"{'epoch' if continuing else 'episode'} {reply.episode:,}"
+    plays = f"{number} plays" if reply.begun else f"{number}, not yet begun, would play"
     say(f"agent {agent}, {where}, step {step}: {plays} {played}")
-    table = table_of(None, "\naction", "reward\nto go", "cost\nto go", "\nvisits", "\nchosen")
+    measure = "advantage" if continuing else "to go"
+    table = table_of(None, "\naction", f"reward\n{measure}", f"cost\n{measure}", "\nvisits", "\nchosen")
     several = len(reply.constraint_names) != 1
     for label, one in zip(labels, reply.actions, strict=True):
         costs = [_deviating(cost) for cost in one.costs]
@@ -63,6 +68,9 @@ def _show(agent: str, place: int, step: int, reply: "admin_pb2.ExplainActionResp
         for constraint, cost in zip(reply.constraint_names, costs, strict=False) if several else ():
             table.add_row(f"  {escape(constraint)}", "", cost)
     print_table(table)
+    if continuing:
+        averages = zip(("reward", *reply.constraint_names), (reply.averages.reward, *reply.averages.costs), strict=False)
+        say(f"per step, on average: {', '.join(f'{name} {_deviating(value)}' for name, value in averages)}")
     for constraint, price in zip(reply.constraint_names, reply.cost_prices, strict=False):
         say(f"price of cost: {price:.4g} of reward for one unit of {constraint}")
     for choice in reply.budget_choices:
@@ -70,7 +78,8 @@ def _show(agent: str, place: int, step: int, reply: "admin_pb2.ExplainActionResp
 
 
 def _deviating(value: "admin_pb2.ValueToGo") -> str:
-    return f"{value.mean:.4g} ± {value.sigma:.2g}"
+    mean, sigma = (0.0 if abs(number) < ROUNDING else number for number in (value.mean, value.sigma))
+    return f"{mean:.4g} ± {sigma:.2g}"
 
 
 def _budgets(factor: float) -> str:

@@ -10,7 +10,7 @@ from safe_psrl_cli.connection import plain
 from safe_psrl_cli.tables import escape, print_table, table_of
 from safe_psrl_client.documents import PESSIMISM_COEFFICIENTS
 from safe_psrl_client.visible_text import visible
-from safe_psrl_console.budget_status import FEWEST_EPISODES, VERDICTS, Level, budget_statuses, worst_status
+from safe_psrl_console.budget_status import FEWEST_EPISODES, VERDICTS, Level, budget_statuses, unit_of, worst_status
 from safe_psrl_proto.v1 import admin_pb2, model_pb2
 
 NO_AGENTS = "no agents; create one with: safe-psrl agent create NAME --preset streaming-buffer"
@@ -19,7 +19,7 @@ NO_AGENTS = "no agents; create one with: safe-psrl agent create NAME --preset st
 def show_agents(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
     """A row for each agent; with several constraints, a row for each of them below it. Narrow terminals lack the last columns.
 
-    An agent that is paused or quarantined has that word below its verdict.
+    An agent that is paused, quarantined or in shadow has that word below its verdict.
     """
     if not statuses:
         Console().print(NO_AGENTS, highlight=False, soft_wrap=True)
@@ -43,7 +43,8 @@ def _verdict_cell(status: admin_pb2.AgentStatus, level: Level) -> str:
     if status.condition == admin_pb2.AGENT_CONDITION_QUARANTINED:  # its costs are unknown
         return condition_of(status)
     paused = status.condition == admin_pb2.AGENT_CONDITION_PAUSED
-    return VERDICTS[level] + (f"\n{condition_of(status)}" if paused else "")
+    words = [condition_of(status)] * paused + [status.mode] * (status.mode == "shadow")
+    return "\n".join([VERDICTS[level], *words])
 
 
 def _cells(constraint: admin_pb2.ConstraintStatus, status: admin_pb2.AgentStatus) -> list[str]:
@@ -68,16 +69,24 @@ def _agent_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> It
     yield "agent", status.agent
     yield "verdict", _verdict(worst_status(judged).level, status)
     yield "condition", condition_of(status) + reason
+    yield "mode", MODES.get(status.mode, status.mode)
     yield "method", spec.options.method
     acting = "it acts while the agent is paused" if fallback else "while the agent is paused, requests for actions fail"
     yield "fallback", f"{'yes' if fallback else 'no'}: {acting}"
     yield "created", f"{created:%Y-%m-%d %H:%M:%S} UTC"
+    if spec.HasField("warm_start"):
+        known = spec.warm_start
+        yield "began with", f"{known.source or 'a log'}: {known.rows:,} transitions of weight {known.weight:g}"
+    if limits := _limits(spec.guard):
+        yield "guard", f"pauses {', '.join(limits)}"
     opened = f"{status.episode:,} begun, {status.completed_episodes:,} completed, {len(status.open_episodes)} open"
-    yield "episodes", opened
+    yield f"{unit_of(status)}s", opened
+    if status.shadow_episodes:
+        yield "in shadow", f"{status.shadow_episodes:,} more completed: see `safe-psrl agent compare {status.agent}`"
     yield "transitions", f"{status.transitions:,}, of which {status.overridden_actions:,} not with the proposed action"
     if status.completed_episodes:
-        mean = status.cumulative_reward / status.completed_episodes
-        recent = f"{status.recent_reward:.6g} over the last {status.recent_episodes:,} episodes"
+        mean = status.cumulative_reward / (status.epoch_steps or status.completed_episodes)
+        recent = f"{status.recent_reward:.6g} over the last {status.recent_episodes:,} {unit_of(status)}s"
         yield "mean reward", f"{recent}; {mean:.6g} over all; {status.last_reward:.6g} in the last"
     if status.episode:
         yield "latest plan", f"predicts reward {status.predicted_reward:.6g}; took {1000 * status.plan_seconds:.3g} ms"
@@ -89,6 +98,14 @@ def _agent_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> It
     yield "state digest", status.state_digest
 
 
+def _limits(guard: model_pb2.Guard) -> list[str]:
+    """What pauses the agent, in words."""
+    limits = [f"above a constraint regret of {guard.max_constraint_regret:g}"] * guard.HasField("max_constraint_regret")
+    limits += [f"above a strong violation of {guard.max_strong_violation:g}"] * guard.HasField("max_strong_violation")
+    return limits + ["on drift"] * guard.on_drift
+
+
+MODES: Final = {"live": "live: it acts", "shadow": "shadow: it proposes, and another controller acts"}
 CERTIFICATES: Final = {
     model_pb2.CERTIFICATE_CONFIDENCE: "cost at most {:.6g}, with confidence {:g}",
     model_pb2.CERTIFICATE_CERTAIN: "cost at most {:.6g}, whatever the environment does",
@@ -97,22 +114,26 @@ CERTIFICATES: Final = {
 
 
 def _constraint_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> Iterator[tuple[str, str]]:
+    units = f"{unit_of(status)}s"
     for judged, one in zip(budget_statuses(status), status.constraints, strict=True):
         yield "", ""
         yield "constraint", one.name
-        yield "  budget", f"{one.cost_budget:g} an episode; {one.satisfiable_cost:g} is satisfiable"
+        yield (
+            "  budget",
+            f"{one.cost_budget:g} {'a step' if status.continuing else 'an episode'}; {one.satisfiable_cost:g} is satisfiable",
+        )
         if status.completed_episodes:
             yield "  verdict", _verdict(judged.level, status)
             spare = f"{judged.margin:.4g} to spare" if judged.margin >= 0 else f"{-judged.margin:.4g} above it"
             share = f"{judged.share:.1%} of their budget; {spare}"
-            yield "  recent cost", f"{one.recent_cost:.6g}, the mean of {status.recent_episodes:,} episodes: {share}"
-            yield "  mean cost", f"{one.mean_cost:.6g} over all episodes; {one.last_cost:.6g} in the last"
-            yield "  over budget", f"{one.violations:,} of {status.completed_episodes:,} episodes"
+            yield "  recent cost", f"{one.recent_cost:.6g}, the mean of {status.recent_episodes:,} {units}: {share}"
+            yield "  mean cost", f"{one.mean_cost:.6g} over all {units}; {one.last_cost:.6g} in the last"
+            yield "  over budget", f"{one.violations:,} of {status.completed_episodes:,} {units}"
             regret = f"{one.constraint_regret:.6g}; never above {one.constraint_regret_max:.6g}"
             yield "  regret", f"{regret} (the sum of cost less budget)"
-            yield "  violation", f"{one.strong_violation:.6g} (the sum of cost above budget, of the episodes over budget)"
+            yield "  violation", f"{one.strong_violation:.6g} (the sum of cost above budget, of the {units} over budget)"
         if status.episode:
-            yield "  predicted", f"cost {one.predicted_cost:.6g} for the latest episode"
+            yield "  predicted", f"cost {one.predicted_cost:.6g} for the latest {units[:-1]}"
             if one.HasField("certified_cost"):
                 yield "  certified", CERTIFICATES[status.certificate].format(one.certified_cost, spec.options.confidence)
             if spec.options.method in PESSIMISM_COEFFICIENTS:  # the other methods have neither
@@ -121,12 +142,12 @@ def _constraint_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) 
 
 
 def _verdict(level: Level, status: admin_pb2.AgentStatus) -> str:
-    mean = f": the mean cost of the last {status.recent_episodes:,} episodes is"
+    mean = f": the mean cost of the last {status.recent_episodes:,} {unit_of(status)}s is"
     detail = {
         Level.OVER: f"{mean} above their budget, by two standard errors or more",
         Level.NEAR: f"{mean} above their budget, by less than two standard errors",
         Level.WITHIN: f"{mean} within their budget",
-        Level.UNKNOWN: f": {status.completed_episodes} of {FEWEST_EPISODES} episodes completed",
+        Level.UNKNOWN: f": {status.completed_episodes} of {FEWEST_EPISODES} {unit_of(status)}s completed",
     }
     return VERDICTS[level] + detail[level]
 

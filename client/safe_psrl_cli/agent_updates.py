@@ -83,7 +83,7 @@ def _show_previews(reply: "admin_pb2.UpdateAgentResponse") -> None:
     from safe_psrl_cli.tables import escape, print_table, table_of  # noqa: PLC0415
 
     previews = (reply.before, reply.after)
-    table = table_of("the plan for the next episode, as expected from what was learned", "", "before", "after")
+    table = table_of("the next plan, as expected from what was learned", "", "before", "after")
     table.add_row("reward", *[f"{one.reward:.6g}" for one in previews])
     for i, constraint in enumerate(reply.status.constraints):
         table.add_row(f"cost of {escape(constraint.name)}", *[f"{one.costs[i]:.6g}" for one in previews])

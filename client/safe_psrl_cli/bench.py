@@ -78,6 +78,40 @@ def grow(
     _run(bench, json_file)
 
 
+@app.command("fleet")
+def fleet(
+    json_file: JsonFile = None,
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store",
+            metavar="STORE",
+            help="An empty database, or one of an earlier run. Unset: a new SQLite store.",
+        ),
+    ] = "",
+    agents: Annotated[int, typer.Option(metavar="N", min=1, max=9_999_999, help="Agents that are stored.")] = 200_000,
+    resident: Annotated[int, typer.Option(metavar="N", min=1, help="Agents that fit into memory.")] = 1_000,
+    transitions: Annotated[int, typer.Option(metavar="N", min=1, help="Steps in the history of each agent.")] = 40,
+) -> None:
+    """More agents than fit into memory: start, memory, first call to an agent, lists, metrics.
+
+    Example: safe-psrl bench fleet --agents 20000 --json fleet.json
+    """
+    from safe_psrl_experiments.bench.fleet import LargeFleet, bench_large_fleet  # noqa: PLC0415
+    from safe_psrl_server.store import StoreError  # noqa: PLC0415
+
+    size = LargeFleet(agents, resident, transitions)
+
+    def bench(report: "Report") -> "list[Result]":
+        with _service() as empty, _service(store, size.settings) as server:
+            return bench_large_fleet(server, empty, server.store, size, report)
+
+    try:
+        _run(bench, json_file)
+    except StoreError as error:
+        leave(str(error), USER_MISTAKE)
+
+
 @app.command("serve")
 def serve(
     json_file: JsonFile = None,
@@ -163,12 +197,12 @@ def store(
 
 
 @contextmanager
-def _service() -> Iterator["ServerProcess"]:
-    """A service with an empty store, not started yet."""
+def _service(store: str = "", settings: str = "") -> Iterator["ServerProcess"]:
+    """A service with this store, or an empty one, not started yet."""
     from safe_psrl_cli.child_process import ServerProcess  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="safe-psrl-bench-") as directory:
-        server = ServerProcess(Path(directory))
+        server = ServerProcess(Path(directory), store=store, settings=settings)
         try:
             yield server
         finally:

@@ -75,12 +75,16 @@ class ChildProcess:
 class ServerProcess(ChildProcess):
     """`safe-psrl serve` with its store and log in `directory`. A restart listens on the same ports.
 
-    `warm_up` is the setting of that name: the method whose kernels are loaded before the service is ready.
+    `warm_up` is the setting of that name: the method whose kernels are loaded before the service is ready. `settings` are
+    those of a configuration file.
     """
 
-    def __init__(self, directory: Path, *, warm_up: str = "all") -> None:
+    def __init__(self, directory: Path, *, warm_up: str = "all", store: str = "", settings: str = "") -> None:
         super().__init__(directory / "server.log")
         self.directory, self._warm_up = directory, warm_up
+        self.store = store or f"sqlite:{directory / 'store'}"
+        self._config = directory / "config.toml"
+        self._settings = settings
         self.target = ANY_PORT
         self._metrics = ANY_PORT
 
@@ -91,8 +95,10 @@ class ServerProcess(ChildProcess):
     def start(self) -> float:
         """Start, wait until it serves, return the seconds that it took."""
         began = time.monotonic()
-        addresses = ["--listen", self.target, "--metrics", self._metrics, "--store", f"sqlite:{self.directory / 'store'}"]
-        options = ["--log-format", "json", "--warm-up", self._warm_up]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._config.write_text(self._settings, encoding="utf-8")
+        addresses = ["--listen", self.target, "--metrics", self._metrics, "--store", self.store]
+        options = ["--config", str(self._config), "--log-format", "json", "--warm-up", self._warm_up]
         line = self._spawn(["serve", *options, *addresses], '"event": "serving"', START_SECONDS)
         serving = json.loads(line)
         self.target, self._metrics = serving["target"], f"127.0.0.1:{serving['metrics']}"

@@ -1,8 +1,12 @@
 """`safe-psrl conformance`: checks a server or proxy against the protocol."""
 
 import json
+import signal
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,10 +50,14 @@ def conformance(
         return
     verdicts: list[Verdict] = []
     with reported_errors(target), Wire(target, timeout=timeout, prefix=prefix, **client_credentials()) as wire:
-        wire.probe(wait)
-        for verdict in run(wire, checks):
-            verdicts.append(verdict)
-            _show(verdict)
+        wire.wait(wait)
+        with _deferred_interrupt() as interrupted:
+            wire.probe()
+            for verdict in run(wire, checks):
+                verdicts.append(verdict)
+                _show(verdict)
+                if interrupted.is_set():
+                    raise KeyboardInterrupt
     count = Counter(verdict.result for verdict in verdicts)
     if json_file is not None:
         results = [
@@ -61,6 +69,26 @@ def conformance(
     typer.echo(f"{count['pass']} passed, {count['FAIL']} failed, {count['skipped']} skipped")
     if count["FAIL"]:
         raise typer.Exit(BROKEN)
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[Event]:
+    """Ctrl-C sets the event; a second one interrupts at once.
+
+    A call that is interrupted may still be done by the server after the call that deletes its agent, and may leave
+    locks of its channel taken: checks are ended between calls instead.
+    """
+    interrupted = Event()
+
+    def defer(*_: object) -> None:
+        interrupted.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, defer)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _show(verdict: "Verdict") -> None:

@@ -21,10 +21,10 @@ def draw(path: Path, history: History, optimum_reward: float) -> Path:
     if history.margins:
         margin.plot(*zip(*history.margins, strict=True), color="#CC79A7", label="budget less expected cost, at the confidence")
     margin.set(ylabel="safety margin of the plan", xlabel="episode", ylim=(0, None))
-    for axis in (cost, reward, margin):
+    for axis, place in ((cost, "lower right"), (reward, "lower right"), (margin, "upper right")):
         if history.killed_at:
             axis.axvline(history.killed_at, color="#555555", linewidth=1.2, linestyle="-.", label="server killed, restarted")
         axis.grid(alpha=0.3)
-        axis.legend(loc="best", fontsize=8)
+        axis.legend(loc=place, fontsize=8)
     figure.savefig(path, dpi=140)
     return path

@@ -9,6 +9,8 @@ import typer
 
 from safe_psrl_cli.changing import Then, Walk
 
+DEFAULT_STEPS = 100_000
+
 
 def experiment(
     environment: Annotated[
@@ -16,16 +18,21 @@ def experiment(
         typer.Argument(
             metavar="ENVIRONMENT",
             show_default=False,
-            help="streaming-buffer, inventory, factored-toy, random:states=10,actions=3,horizon=10,seed=0, or a .toml or "
-            ".json file with a specification (its kernel under `transitions`, else drawn from the prior for each seed). "
-            "The buffer has the parameters fast, slow and departure: streaming-buffer:departure=0.9.",
+            help="streaming-buffer, inventory, factored-toy, continuing-buffer, random:states=10,actions=3,horizon=10,seed=0, "
+            "or a .toml or .json file with a specification (its kernel under `transitions`, else drawn from the prior for each "
+            "seed). The buffer has the parameters fast, slow and departure: streaming-buffer:departure=0.9.",
         ),
     ],
     algorithms: Annotated[
         str, typer.Option(metavar="NAMES", help="Separated by commas, or `all`; `--algorithms list` explains them.")
     ] = "safe-psrl",
     episodes: Annotated[int, typer.Option(metavar="N", help="Episodes of each run.")] = 20_000,
-    seeds: Annotated[int, typer.Option(metavar="N", help="Runs of each algorithm, with seeds 1 to N.")] = 4,
+    steps: Annotated[
+        int | None,
+        typer.Option(metavar="N", show_default="100000", help="Steps of each run of a continuing task, in place of episodes."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Runs of each algorithm, each with its own seed.")] = 4,
+    first_seed: Annotated[int, typer.Option(metavar="N", help="The first run's seed; the others follow it.")] = 1,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for results.csv, summary.json and the figures.")] = Path(
         "results"
     ),
@@ -63,8 +70,15 @@ def experiment(
     safe-psrl experiment streaming-buffer:departure=0.5 --then streaming-buffer:departure=0.9@30000 --episodes 35000
     --algorithms certified --set certified.drift.on_detect=forget
 
+    safe-psrl experiment continuing-buffer --algorithms all --steps 1000000 --seeds 10
+
+    safe-psrl experiment inventory --algorithms certified --episodes 2000 --set certified.warm_start.episodes=1000
+
     The coefficient is a number, or one of published (0.05), literal (0.25) and theorem (5). The parameters about drift are
     drift.detect, drift.on_detect (alert, forget), drift.memory_visits, drift.false_alarm_steps, drift.half_life_visits.
+
+    With warm_start.episodes=N a run begins with the counts of a log of N episodes, drawn for each seed, in which a random
+    policy acted; warm_start.weight is that of its rows, warm_start.environment where it was recorded.
     """
     from rich.console import Console  # noqa: PLC0415
 
@@ -72,6 +86,8 @@ def experiment(
     from safe_psrl_cli.tables import progress_bar  # noqa: PLC0415
     from safe_psrl_experiments.algorithms import ALGORITHMS, algorithms_named  # noqa: PLC0415
     from safe_psrl_experiments.experiment import Experiment, run_experiment  # noqa: PLC0415
+    from safe_psrl_experiments.results import in_units, unit_of  # noqa: PLC0415
+    from safe_psrl_testbed import scenario_named  # noqa: PLC0415
 
     if algorithms == "list":
         for known in ALGORITHMS.values():
@@ -80,10 +96,15 @@ def experiment(
         return
     parameters = _parameters(settings or [])
     with Console(stderr=True).status("preparing kernels (about half a minute the first time)"):
-        plan = Experiment(environment, algorithms_named(algorithms), episodes, seeds, parameters, tuple(then or ()), walk)
+        continuing = scenario_named(environment).spec.is_continuing
+        if steps is not None and not continuing:
+            raise typer.BadParameter(f"are for continuing tasks; {environment} has --episodes", param_hint="--steps")
+        length = (DEFAULT_STEPS if steps is None else steps) if continuing else episodes
+        names = algorithms_named(algorithms, continuing=continuing)
+        plan = Experiment(environment, names, length, seeds, parameters, tuple(then or ()), walk, first_seed)
         out.mkdir(parents=True, exist_ok=True)
         warm_up_simulation()
-    with progress_bar("episodes") as progress:
+    with progress_bar(unit_of(plan.spec) + "s") as progress:
         task = progress.add_task(environment, total=plan.total_episodes)
         outcome = run_experiment(plan, out, jobs, lambda done: progress.advance(task, done), scheduler)
         if outcome is not None and not outcome.summary["interrupted"]:
@@ -91,9 +112,9 @@ def experiment(
     if outcome is None:
         raise KeyboardInterrupt
     if as_json:
-        typer.echo(json.dumps(outcome.summary, indent=2))
+        typer.echo(json.dumps(in_units(plan.spec, outcome.summary), indent=2))
     else:
-        _show(outcome.summary, plan.spec.constraint_names, [*outcome.files, *outcome.figures])
+        _show(outcome.summary, plan.spec.constraint_names, unit_of(plan.spec), [*outcome.files, *outcome.figures])
     if outcome.summary["interrupted"]:
         raise KeyboardInterrupt
 
@@ -112,21 +133,21 @@ def _parameters(settings: list[str]) -> dict[str, dict[str, Any]]:
     return parameters
 
 
-def _show(summary: dict[str, Any], constraints: tuple[str, ...], files: list[Path]) -> None:
+def _show(summary: dict[str, Any], constraints: tuple[str, ...], unit: str, files: list[Path]) -> None:
     """A row for each algorithm, and below it one for each of its constraints if there are several."""
     from rich.console import Console  # noqa: PLC0415
 
     from safe_psrl_cli.tables import escape, print_table, table_of  # noqa: PLC0415
 
     several = len(constraints) > 1
-    title = f"{summary['environment']}: {summary['episodes']:,} episodes, {summary['seeds']} seeds (mean ± standard deviation)"
+    title = f"{summary['environment']}: {summary['episodes']:,} {unit}s, {summary['seeds']} seeds (mean ± standard deviation)"
     numbers = (
         "objective\nregret",
         "constraint\nregret",
         "its\ngreatest",
         "strong\nviolation",
         "over\nbudget",
-        "µs per\nepisode",
+        f"µs per\n{unit}",
     )
     table = table_of(None, "algorithm", *numbers)
     for name, values in summary["algorithms"].items():

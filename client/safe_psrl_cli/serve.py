@@ -10,7 +10,9 @@ import typer
 from safe_psrl_cli.connection import USER_MISTAKE, leave
 
 PANEL = "Security"
+BACKUP_PANEL = "Backups of sqlite:DIR"
 STORE_FAILED = 74  # EX_IOERR
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def serve(
@@ -18,19 +20,23 @@ def serve(
         Path | None, typer.Option(help="A TOML file; see --print-config for all settings.", dir_okay=False)
     ] = None,
     listen: Annotated[
-        str | None, typer.Option(help="gRPC address, HOST:PORT or unix:PATH.  [default: 127.0.0.1:50551]")
+        str | None, typer.Option(help="gRPC address, HOST:PORT or unix:PATH.", show_default="127.0.0.1:50551")
     ] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="HTTP address of /metrics and /healthz; '' for none.  [default: 127.0.0.1:9464]")
+        str | None, typer.Option(help="HTTP address of /metrics and /healthz; '' for none.", show_default="127.0.0.1:9464")
     ] = None,
     store: Annotated[
-        str | None, typer.Option(help="sqlite:DIR, postgresql://HOST/DB or memory:.  [default: sqlite:safe-psrl-data]")
+        str | None, typer.Option(help="sqlite:DIR, postgresql://HOST/DB or memory:.", show_default="sqlite:safe-psrl-data")
     ] = None,
     warm_up: Annotated[
         str | None,
-        typer.Option(metavar="METHOD", help="Load only its kernels before serving; others at first use.  [default: all]"),
+        typer.Option(metavar="METHOD", help="Load only its kernels before serving; others at first use.", show_default="all"),
     ] = None,
-    log_format: Annotated[str | None, typer.Option(help="console or json.  [default: console]")] = None,
+    otlp: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Send traces to this OpenTelemetry collector, such as http://127.0.0.1:4317."),
+    ] = None,
+    log_format: Annotated[str | None, typer.Option(help="console or json.", show_default="console")] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Certificate chain of the service, PEM; enables TLS.", rich_help_panel=PANEL)
     ] = None,
@@ -48,6 +54,16 @@ def serve(
         bool | None,
         typer.Option("--insecure", help="Allow plain text outside the loopback interface.", rich_help_panel=PANEL),
     ] = None,
+    backup_to: Annotated[
+        Path | None,
+        typer.Option(help="Back up into this directory while serving.", rich_help_panel=BACKUP_PANEL, file_okay=False),
+    ] = None,
+    backup_every: Annotated[
+        str | None, typer.Option(help="Interval: 30m, 1h, 1d, or seconds.", show_default="1h", rich_help_panel=BACKUP_PANEL)
+    ] = None,
+    backup_keep: Annotated[
+        int | None, typer.Option(help="Newest backups that are kept.", show_default="24", rich_help_panel=BACKUP_PANEL)
+    ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the effective configuration as TOML, and exit.")
     ] = False,
@@ -61,6 +77,8 @@ def serve(
 
     safe-psrl serve --store sqlite:data
 
+    safe-psrl serve --store sqlite:data --backup-to backups --backup-every 1h --backup-keep 24
+
     safe-psrl serve --listen 0.0.0.0:50551 --tls-cert server.pem --tls-key server.key --identities identities.toml
     """
     from safe_psrl_server.config import ConfigError, load_config  # noqa: PLC0415
@@ -70,12 +88,16 @@ def serve(
         "metrics": metrics,
         "store": store,
         "warm_up": warm_up,
+        "otlp": otlp,
         "log_format": log_format,
         "security.certificate": tls_cert,
         "security.key": tls_key,
         "security.client_ca": tls_client_ca,
         "security.identities": identities,
         "security.insecure": insecure,
+        "backups.directory": backup_to,
+        "backups.every_seconds": None if backup_every is None else _seconds(backup_every),
+        "backups.keep": backup_keep,
     }
     try:
         settings = load_config(config, os.environ, flags)
@@ -116,6 +138,14 @@ def serve(
             runner.run(run())
     except (ConfigError, StoreError) as error:
         leave(str(error), USER_MISTAKE)
+
+
+def _seconds(interval: str) -> float:
+    unit = UNITS.get(interval[-1:])
+    try:
+        return float(interval[:-1]) * unit if unit else float(interval)
+    except ValueError:
+        leave(f"--backup-every must be a time like 30m, 1h or 1d, got {interval!r}", USER_MISTAKE)
 
 
 def _serving_line(target: str, store: str, metrics_url: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from safe_psrl_cli.changing import Then, Walk
+from safe_psrl_cli.changing import MAX_UES, NO_MORE_UES, NO_SHADOW, MoreUes, ShadowPhase, Then, Walk
 from safe_psrl_cli.connection import (
     DEFAULT_TARGET,
     USER_MISTAKE,
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 ENVIRONMENT = "environment"
-MAX_UES = 32
 MAX_DEVICES = 1_000  # of an agent: as many episodes may it have open
 NETWORK_FAILED = 3
+EPOCHS = 10  # of an episode: decisions about a UE
 
 Episodes = Annotated[int, typer.Option(metavar="N", min=1, help="Episodes of each player.")]
 Method = Annotated[Literal["certified", "published", "theorem"], typer.Option(help="The method of agents that are created.")]
@@ -81,6 +81,11 @@ def lte_cell(
     episodes: Episodes = 400,
     shared: Annotated[bool, typer.Option("--shared", help="One agent NAME for all UEs, which learns from all.")] = False,
     method: Method = "certified",
+    more_ues: MoreUes = NO_MORE_UES,
+    shadow: ShadowPhase = NO_SHADOW,
+    on_detect: Annotated[
+        Literal["alert", "forget", "pause"], typer.Option(help="What agents that are created do when they detect drift.")
+    ] = "alert",
     compare: Annotated[bool, typer.Option(help="Play the same cell by fixed rules as well.")] = True,
     jobs: Annotated[
         int, typer.Option(metavar="N", min=1, help="Policies that play at the same time, a process each.")
@@ -108,15 +113,24 @@ def lte_cell(
     safe-psrl simulate lte-cell --ues 4 --episodes 400 --figure lte.png
 
     safe-psrl simulate lte-cell --shared --no-compare --episodes 100
+
+    safe-psrl simulate lte-cell --shared --episodes 600 --more-ues 2@300 --on-detect forget
+
+    safe-psrl simulate lte-cell --shared --episodes 600 --shadow fast-below-half@300 --figure shadow.png
     """
+    if shadow.episodes >= episodes:
+        raise typer.BadParameter(f"must end before the last of {episodes} episodes", param_hint="--shadow")
     from safe_psrl_cli.tables import show_lte_cell  # noqa: PLC0415
 
     def build() -> Any:
         from safe_psrl_testbed.lte.settings import CellSettings  # noqa: PLC0415
-        from safe_psrl_testbed.lte.simulation import LteSimulation  # noqa: PLC0415
+        from safe_psrl_testbed.lte.simulation import LteSimulation, Shadow  # noqa: PLC0415
 
+        epoch = more_ues.episodes * EPOCHS
+        settings = CellSettings(ues=ues, seed=seed, joining_ues=more_ues.ues, joining_epoch=epoch)
         options: dict[str, Any] = {"shared": shared, "jobs": jobs, "compare": compare, "method": method, "patience": patience}
-        return LteSimulation(CellSettings(ues=ues, seed=seed), target, agent, episodes, **options, **client_credentials())
+        options["shadow"] = Shadow(*shadow) if shadow.episodes else None
+        return LteSimulation(settings, target, agent, episodes, on_detect=on_detect, **options, **client_credentials())
 
     def play(simulation: Any, progress: "Progress") -> None:
         from safe_psrl_testbed.lte.network_process import NetworkFailedError  # noqa: PLC0415
@@ -187,18 +201,22 @@ def simulate(
             metavar="ENVIRONMENT",
             show_default=False,
             autocompletion=complete_preset,
-            help="streaming-buffer, inventory, factored-toy, random:…, or a .toml or .json file with a specification. The "
-            "buffer has the parameters fast, slow and departure: streaming-buffer:departure=0.9.",
+            help="streaming-buffer, inventory, factored-toy, continuing-buffer, random:…, or a .toml or .json file with a "
+            "specification. The buffer has the parameters fast, slow and departure: streaming-buffer:departure=0.9.",
         ),
     ],
     agent: Annotated[
         str, typer.Option(metavar="NAME", help="The agent; with --parallel, NAME-1 to NAME-M.", show_default=False)
     ],
-    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Episodes of each agent.")] = 1_000,
+    episodes: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Episodes of each agent; of a continuing task, steps.")
+    ] = 1_000,
     parallel: Annotated[int, typer.Option(metavar="M", min=1, max=1_000, help="Agents that play at the same time.")] = 1,
     mode: Annotated[
         Literal["step", "stream", "local"],
-        typer.Option(help="One call per step; one stream; or the policy played locally, reporting whole episodes."),
+        typer.Option(
+            help="One call per step; one stream; or the policy played locally, reporting whole episodes, or parts of epochs."
+        ),
     ] = "step",
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Seed of the first agent and its environment.")] = 1,
     create: Annotated[bool, typer.Option("--create", help="Create the agents that do not exist yet.")] = False,
@@ -259,13 +277,13 @@ def _run(
         simulation.prepare()
     with reported_errors(target):
         try:
-            with progress_bar("episodes") as progress:
+            with progress_bar(f"{simulation.unit}s") as progress:
                 play(simulation, progress)
         finally:
             summary = simulation.summary()
             if summary["episodes"]:
                 print_json(summary) if as_json else show(summary)
-    if figure is not None and summary["episodes"]:
+    if figure is not None and summary["episodes"] and "learned" in summary.get("policies", {}):
         try:
             from safe_psrl_experiments.media_figures import draw_media  # noqa: PLC0415
 

@@ -62,11 +62,12 @@ def _least_width(table: Table) -> int:
 
 def show_environment(summary: dict[str, Any]) -> None:
     """A row for each agent."""
+    units = f"{summary['unit']}s"
     title = (
-        f"{summary['environment']}: {summary['episodes']:,} episodes in {summary['seconds']:.1f} s "
+        f"{summary['environment']}: {summary['episodes']:,} {units} in {summary['seconds']:.1f} s "
         f"({summary['episodes_per_second']:,.0f}/s), mode {summary['mode']}"
     )
-    numbers = ("\nepisodes", "mean\nreward", f"{summary['regret']}\nregret", "mean\ncost", "\nbudget", "over\nbudget")
+    numbers = (f"\n{units}", "mean\nreward", f"{summary['regret']}\nregret", "mean\ncost", "\nbudget", "over\nbudget")
     table = table_of(escape(title), "\nagent", *numbers)
     for row in summary["agents"]:
         _add_totals(table, escape(row["agent"]), row)
@@ -75,7 +76,7 @@ def show_environment(summary: dict[str, Any]) -> None:
     console = Console(emoji=False)
     print_table(table, console)
     for change in summary["changes"]:
-        text = f"The world changes to {escape(change['environment'])} after {change['after_episodes']:,} episodes."
+        text = f"The world changes to {escape(change['environment'])} after {change['after_episodes']:,} {units}."
         console.print(text, highlight=False, soft_wrap=True)
     for row in summary["agents"]:
         if row["drift_detections"]:
@@ -86,7 +87,8 @@ def show_environment(summary: dict[str, Any]) -> None:
     console.print(f"Exact optimum: reward {optimum['reward']:.6f} at cost {costs}.", highlight=False, soft_wrap=True)
     meaning = {
         "exact": "Regret is exact: the value of each episode's policy on the true kernel, against the optimum.",
-        "realised": "Regret is realised: the rewards of the episodes, against the optimum; --mode local reports it exactly.",
+        "realised": f"Regret is realised: the rewards of the {units}, against the optimum."
+        + " --mode local reports it exactly." * (summary["unit"] == "episode"),
     }
     console.print(meaning[summary["regret"]], highlight=False)
 
@@ -105,6 +107,16 @@ def show_lte_cell(summary: dict[str, Any]) -> None:
         f"in {summary['seconds']:,.0f} s",
         summary,
     )
+    if summary["joining_ues"]:
+        joined, detections = summary["joining_ues"], summary["drift_detections"]
+        Console(emoji=False).print(
+            f"{joined} more UEs after {summary['joining_episode']} episodes; drift was detected {detections} times\n"
+        )
+    for name, verdict in summary.get("shadow", {}).get("verdicts", {}).items():
+        watched = f"{summary['shadow']['episodes']:,} episodes of {summary['shadow']['rule']}"
+        Console(emoji=False).print(
+            f"{escape(name)} was promoted after {watched}; the verdict was: {verdict}\n", highlight=False
+        )
     moves = list(summary["kernel"][0]["cell"])
     table = table_of("How the network moved the buffers | the paper's kernel", "service, buffer", "seen", *moves)
     for row in summary["kernel"]:
@@ -144,7 +156,7 @@ def _show_policies(title: str, summary: dict[str, Any]) -> None:
     print_table(table, console)
     console.print("Means over players and episodes. Constraint regret: the sum of cost less budget, of the worst player.")
     best = summary["best_fixed_within_budget"]
-    if best is not None:
+    if best is not None and "learned" in summary["policies"]:
         learned, fixed = summary["policies"]["learned"], summary["policies"][best]
         console.print(
             f"The best fixed rule within the budget is {best}: {fixed['stalls']:.2f} stalls against "

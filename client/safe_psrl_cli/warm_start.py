@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from safe_psrl_client import Client
     from safe_psrl_proto.v1 import model_pb2
 
-LONG_FILE_BYTES = 10_000_000  # a progress bar is shown from here on
+LONG_FILE_BYTES = 10_000_000  # a progress bar is shown from here on, and for Parquet, which packs a row into a byte or two
 
 
 class Origin(NamedTuple):
@@ -75,7 +75,7 @@ def _from_log(path: Path, spec: "model_pb2.AgentSpec", origin: Origin) -> "model
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if path.stat().st_size < LONG_FILE_BYTES:
+        if path.stat().st_size < LONG_FILE_BYTES and path.suffix != ".parquet":
             count_file(path, counter, names, columns)
         else:
             from safe_psrl_cli.tables import progress_bar  # noqa: PLC0415

@@ -32,7 +32,8 @@ def _fields_of(message: type[Message]) -> tuple[str, ...]:
 
 
 UNKNOWN_ENTRIES: Final = {"cost": "unknown_costs", "reward": "unknown_rewards"}  # NaN or null in a document
-MESSAGE_ONLY: Final = ("non_stationary", "unknown_rewards")
+MESSAGE_ONLY: Final = ("non_stationary", "unknown_rewards", "continuing")
+CONTINUING: Final = "continuing"  # in place of a horizon
 CMDP_FIELDS: Final = (*(name for name in _fields_of(model_pb2.CmdpSpec) if name not in MESSAGE_ONLY), "stationary")
 REQUIRED: Final = ("num_states", "num_actions", "horizon", "reward", "constraints")
 CONSTRAINT_FIELDS: Final = ("name", "cost", "cost_budget", "satisfiable_cost", "learned")
@@ -67,6 +68,8 @@ def spec_from_document(document: Mapping[str, Any]) -> model_pb2.AgentSpec:
     if len(fields.keys() & {"initial_state", "initial_distribution"}) == 2:
         raise InvalidDocumentError("initial_state: must not be given together with initial_distribution")
     spec = model_pb2.AgentSpec(cmdp=model_pb2.CmdpSpec(non_stationary=not stationary))
+    if fields["horizon"] == CONTINUING:
+        spec.cmdp.continuing = bool(fields.pop("horizon"))
     for i, value in enumerate(constraints):
         entry = _table_of_fields(f"constraints[{i}]", value)
         check_fields(entry, CONSTRAINT_FIELDS, f"constraints[{i}].", CONSTRAINT_FIELDS[:4])
@@ -121,6 +124,8 @@ def spec_to_document(spec: model_pb2.AgentSpec) -> dict[str, Any]:
     cmdp = agent.pop("cmdp", {})
     if cmdp.pop("non_stationary", False):
         cmdp["stationary"] = False
+    if cmdp.pop("continuing", False):
+        cmdp["horizon"] = CONTINUING
     return {**cmdp, **({"agent": agent} if agent else {})}
 
 

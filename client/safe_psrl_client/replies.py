@@ -15,10 +15,14 @@ TYPECODES = {"<i8": "q", "<f8": "d"}
 
 @dataclass(frozen=True)
 class AgentPolicy:
-    """The policy of one episode. `policy` is the contract's message; `actions` the same as lists."""
+    """The policy of one episode. `policy` is the contract's message; `actions` the same as lists.
+
+    `advisory`: the agent is in shadow, and another controller acts.
+    """
 
     episode: int
     policy: model_pb2.Policy
+    advisory: bool = False
 
     @cached_property
     def actions(self) -> list[list[int]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from safe_psrl_client.documents import options_from_document
+from safe_psrl_client.documents import fill_agent, options_from_document
 from safe_psrl_client.errors import EpisodeClosedError, InvalidArgumentError
 from safe_psrl_client.fields import message_of
 from safe_psrl_client.updates import update_from_document
@@ -71,11 +71,17 @@ def _checked(seen: Transition) -> Transition:
 
 
 def report_episode(
-    agent: str, episode: int, seen: Sequence[Transition], incarnation: int = 0
+    agent: str,
+    episode: int,
+    seen: Sequence[Transition],
+    incarnation: int = 0,
+    first_step: int = 0,
+    following: control_pb2.StartEpisodeRequest | None = None,
 ) -> control_pb2.ReportEpisodeRequest:
     moves = [_checked(one).message() for one in seen]
     kind = control_pb2.ReportEpisodeRequest
-    return message_of(kind, agent=agent, episode=episode, transitions=moves, incarnation=incarnation)
+    named = {"agent": agent, "episode": episode, "first_step": first_step, "next": following}
+    return message_of(kind, **named, transitions=moves, incarnation=incarnation)
 
 
 class EpisodeCursor:
@@ -90,13 +96,29 @@ class EpisodeCursor:
         self.horizon = 0
         self.step = 0  # the step to be played next
         self.next_action: int | None = None
+        self.advisory = False  # the agent is in shadow: its actions are proposals
         self.is_open = False
 
     def started(self, reply: control_pb2.StartEpisodeResponse) -> None:
         """The service has begun the episode."""
         self.number, self.horizon, self.next_action = reply.episode, reply.horizon, reply.action
-        self.incarnation = reply.incarnation
+        self.incarnation, self.advisory = reply.incarnation, reply.advisory
+        self.step = reply.step  # above 0 if a continuing task runs already
         self.is_open = True
+
+    def reported(self, steps: int, reply: control_pb2.ReportEpisodeResponse) -> int | None:
+        """Steps of a continuing task were reported at once; the next action, or None if the agent is paused."""
+        self.step += steps
+        if not reply.HasField("next"):
+            self.accept_no_more()
+            return None
+        self.started(reply.next)
+        return self.next_action
+
+    @property
+    def is_continuing(self) -> bool:
+        """Whether the task has no episodes: it goes on until it is no longer played, and the server keeps its place."""
+        return self.horizon == 0
 
     def step_request(self, seen: Transition) -> control_pb2.StepRequest:
         """The request that reports `seen` as the next step. Raises `EpisodeClosedError` if the episode is not open."""
@@ -107,8 +129,11 @@ class EpisodeCursor:
     def advance(self, seen: Transition, reply: control_pb2.StepResponse) -> int | None:
         """Advance to the state after `seen`; the action to play there, or None at the end."""
         self.state, self.step = seen.next_state, self.step + 1
-        self.next_action = None if reply.episode_done else reply.action
-        self.is_open = not reply.episode_done
+        if reply.next_episode:
+            self.number, self.step = reply.next_episode, reply.next_step
+        self.is_open = reply.HasField("action")
+        self.next_action = reply.action if self.is_open else None
+        self.advisory = reply.advisory or (self.advisory and not self.is_open)
         return self.next_action
 
     def accept_no_more(self) -> None:
@@ -134,7 +159,7 @@ def stream_batches(calls: Iterable[StreamCall]) -> Iterator[control_pb2.StepStre
 
 
 def update_agent(
-    agent: str, changes: Mapping[str, Any], reason: str, expected_version: int, *, dry_run: bool
+    agent: str, changes: Mapping[str, Any], reason: str, expected_version: int, *, dry_run: bool, force: bool = False
 ) -> admin_pb2.UpdateAgentRequest:
     """New values by field; see `updates`."""
     update, paths = update_from_document(changes)
@@ -145,8 +170,19 @@ def update_agent(
         expected_version=expected_version,
         reason=reason,
         dry_run=dry_run,
+        force=force,
     )
     request.update_mask.paths.extend(paths)
+    return request
+
+
+def compare_agent(agent: str, policy: Sequence[Sequence[int]] | None) -> admin_pb2.CompareAgentRequest:
+    """`policy` has the action by step and state."""
+    request = message_of(admin_pb2.CompareAgentRequest, agent=agent)
+    if policy is not None:
+        spec = model_pb2.AgentSpec()
+        fill_agent(spec, {"fallback_policy": policy})
+        request.policy.CopyFrom(spec.fallback_policy)
     return request
 
 

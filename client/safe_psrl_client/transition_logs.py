@@ -7,6 +7,7 @@ The columns are `state`, `action`, `next_state`, and optionally `step`, `reward`
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ def count_file(
     """Count the rows of a log. `columns` has the file's names by ours. Raises `InvalidDocumentError` if it is no log."""
     names = columns_of(constraints, columns or {})
     seen = 0
-    for fields in _rows(path):
+    for fields in _rows(path, set(names.values())):
         try:
             ours = {ours: fields[theirs] for ours, theirs in names.items() if theirs in fields}
             counter.add(row_of(ours, constraints))
@@ -49,11 +50,11 @@ def columns_of(constraints: Sequence[str], columns: Mapping[str, str]) -> dict[s
     return {name: columns.get(name, name) for name in known}
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def _rows(path: Path, wanted: AbstractSet[str]) -> Iterator[Mapping[str, Any]]:
     if path.suffix not in SUFFIXES:
         raise InvalidDocumentError(f"{path}: must be a file of {', '.join(SUFFIXES)}")
     if path.suffix == ".parquet":
-        yield from _parquet_rows(path)
+        yield from _parquet_rows(path, wanted)
         return
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -75,15 +76,18 @@ def _json_rows(path: Path, lines: Iterator[str]) -> Iterator[Mapping[str, Any]]:
         yield fields
 
 
-def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def _parquet_rows(path: Path, wanted: AbstractSet[str]) -> Iterator[Mapping[str, Any]]:
+    """The columns that are `wanted` only: a log may have many others."""
     try:
         from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415  # optional
     except ImportError:
         raise InvalidDocumentError(f"{path}: needs pyarrow: pip install 'safe-psrl[parquet]'") from None
     try:
-        for batch in parquet.ParquetFile(path).iter_batches():
+        file = parquet.ParquetFile(path)
+        columns = [name for name in file.schema_arrow.names if name in wanted]
+        for batch in file.iter_batches(columns=columns):
             yield from batch.to_pylist()
-    except ArrowInvalid as error:
+    except (ArrowInvalid, OSError) as error:
         raise InvalidDocumentError(f"{path}: cannot be read: {error}") from None
 
 

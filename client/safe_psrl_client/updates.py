@@ -3,7 +3,8 @@
     constraints.NAME.cost_budget   and satisfiable_cost, cost
     reward, available_actions
     options.FIELD, drift.FIELD, guard.FIELD   such as options.confidence, drift.on_detect
-    fallback_policy, max_open_episodes, episode_timeout_seconds
+    fallback_policy, max_open_episodes, episode_timeout_seconds, max_epoch_steps
+    mode                           live or shadow
 
 None stands for the default.
 """
@@ -29,7 +30,7 @@ PARTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     "drift": drift_from_document,
     "guard": guard_from_document,
 }
-OF_AGENTS: Final = (*PARTS, "fallback_policy", "max_open_episodes", "episode_timeout_seconds")
+OF_AGENTS: Final = (*PARTS, "fallback_policy", "max_open_episodes", "episode_timeout_seconds", "max_epoch_steps", "mode")
 FIELDS: Final = (*TABLES, *OF_AGENTS, *(f"constraints.NAME.{field}" for field in OF_CONSTRAINTS))
 
 

@@ -51,7 +51,7 @@ class Shapes(NamedTuple):
 def shapes_of(cmdp: model_pb2.CmdpSpec) -> Shapes:
     """Raises `InvalidDocumentError` if a size is missing."""
     pair = cmdp.num_states, cmdp.num_actions
-    if min(*pair, cmdp.horizon, len(cmdp.constraints)) < 1:
+    if min(*pair, cmdp.continuing or cmdp.horizon, len(cmdp.constraints)) < 1:
         raise InvalidDocumentError("the specification needs num_states, num_actions, horizon and constraints")
     width = cmdp.next_states.shape[-1] if cmdp.HasField("next_states") and cmdp.next_states.shape else cmdp.num_states
     tables = [cmdp.reward, *(constraint.cost for constraint in cmdp.constraints)]
@@ -68,7 +68,7 @@ class LogCounter:
     """Counts the rows of a log for one specification. A row that contradicts it is counted apart, and the first is kept."""
 
     def __init__(self, spec: model_pb2.AgentSpec) -> None:
-        self._shapes, self._horizon = shapes_of(spec.cmdp), spec.cmdp.horizon
+        self._shapes, self._horizon = shapes_of(spec.cmdp), spec.cmdp.horizon or math.inf
         self._names = [constraint.name for constraint in spec.cmdp.constraints]
         self._places = _places(spec.cmdp, self._shapes)
         self._available = list(spec.cmdp.available_actions.values) if spec.cmdp.HasField("available_actions") else []

@@ -41,6 +41,8 @@ CHAPTERS: Final = (
     "deadlines",
     "pausing",
     "updating",
+    "shadow",
+    "continuing",
     "moving",
     "transport",
 )

@@ -1,7 +1,7 @@
 """What carries a key can be repeated, and happens once."""
 
 from safe_psrl_conformance.check import check, same
-from safe_psrl_conformance.problem import HORIZON, seen
+from safe_psrl_conformance.problem import HORIZON, agent_spec, seen
 from safe_psrl_conformance.wire import Wire
 from safe_psrl_proto.v1 import control_pb2
 
@@ -99,3 +99,27 @@ def end_repeated(wire: Wire) -> None:
     before = wire.status(name).version
     same("the reply", wire.end(name, 1, "EPISODE_END_ABANDONED"), first)
     same("the version", wire.status(name).version, before)
+
+
+@check("CorrectSignal replaces a learned reward once: repeated it is a duplicate, other values are CORRECTION_CONFLICT")
+def correction(wire: Wire) -> None:
+    spec = agent_spec()
+    spec.cmdp.reward_learned = True
+    name = wire.create(spec=spec)
+    wire.start(name, request_id="a")
+    wire.report(name, seen(reward=0.25), episode=1, step=0)
+    request = control_pb2.CorrectSignalRequest(agent=name, episode=1, step=0, reward=0.75)
+    same("duplicate", wire.call(wire.control.CorrectSignal, request).duplicate, False)
+    before = wire.status(name)
+    same("duplicate, repeated", wire.call(wire.control.CorrectSignal, request).duplicate, True)
+    same("the version", wire.status(name).version, before.version)
+    same("the report, repeated", wire.report(name, seen(reward=0.25), episode=1, step=0).duplicate, True)
+    request.reward = 0.5
+    wire.refused_unchanged(name, "ALREADY_EXISTS CORRECTION_CONFLICT", wire.call, wire.control.CorrectSignal, request)
+    known = control_pb2.CorrectSignalRequest(agent=name, episode=1, step=0, costs=[1.0, 1.0])
+    wire.refused_unchanged(name, "INVALID_ARGUMENT SIGNAL_KNOWN", wire.call, wire.control.CorrectSignal, known)
+    early = control_pb2.CorrectSignalRequest(agent=name, episode=1, step=1, reward=0.5)
+    wire.refused_unchanged(name, "FAILED_PRECONDITION STEP_NOT_REPORTED", wire.call, wire.control.CorrectSignal, early)
+    for step in range(1, HORIZON):
+        wire.report(name, seen(reward=0.0), episode=1, step=step)
+    same("the reward of the episode", wire.status(name).last_reward, 0.75)

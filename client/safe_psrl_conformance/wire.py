@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import count
 from typing import Any, Final, Self, TypeVar
 
 import grpc
@@ -43,6 +44,7 @@ class Wire:
         self.control = control_pb2_grpc.ControlServiceStub(self.channel)
         self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
         self.prefix = f"{prefix}{uuid.uuid4().hex[:12]}"
+        self._numbers = count()
         self._made: list[str] = []
 
     def __enter__(self) -> Self:
@@ -61,10 +63,14 @@ class Wire:
                 self.call(self.admin.DeleteAgent, admin_pb2.DeleteAgentRequest(agent=name))
         self._made.clear()
 
-    def probe(self, wait: float = 0.0) -> None:
-        """Raise the client library's error if the service is unavailable for `wait` seconds or refuses to create agents."""
-        name = self.new_name()
-        retry(lambda: self.create(name), wait, FirstContact(self.target, wait))
+    def wait(self, seconds: float) -> None:
+        """Wait for a service that is starting. Raises the client library's error."""
+        request = admin_pb2.ListAgentsRequest(page_size=1)
+        retry(lambda: self.call(self.admin.ListAgents, request), seconds, FirstContact(self.target, seconds))
+
+    def probe(self) -> None:
+        """Raise the client library's error if the service refuses to create agents."""
+        retry(self.create, 0.0, FirstContact(self.target, 0.0))
         self.tidy()
 
     # --- calling
@@ -98,7 +104,7 @@ class Wire:
 
     def new_name(self) -> str:
         """A name whose agent is deleted at the end, if there is one."""
-        name = f"{self.prefix}-{len(self._made)}"
+        name = f"{self.prefix}-{next(self._numbers)}"
         self._made.append(name)
         return name
 

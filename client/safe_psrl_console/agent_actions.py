@@ -1,4 +1,4 @@
-"""The operator's actions on an agent: budgets, pause, resume, export. Each needs a confirmation and reports its result."""
+"""The operator's actions on an agent: each needs a confirmation and reports its result."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -25,6 +25,8 @@ class AgentActions:
             self._pause = button("Pause …", self._ask_pause)
             self._resume = button("Resume …", self._ask_resume)
             self._export = button("Export …", self._ask_export)
+            self._promote = button("Promote …", self._ask_promote)
+            self._demote = button("Put into shadow …", self._ask_demote)
 
     def show(self, agent: WatchedAgent) -> None:
         """Enable only the actions that are possible now."""
@@ -32,7 +34,9 @@ class AgentActions:
         usable = agent.condition != "quarantined" and self._connection.fleet.connected
         self._pause.set_visibility(agent.condition != "paused")
         self._resume.set_visibility(agent.condition == "paused")
-        for one in (self._budgets, self._pause, self._resume, self._export):
+        self._promote.set_visibility(agent.status.mode == "shadow")
+        self._demote.set_visibility(agent.status.mode != "shadow")
+        for one in (self._budgets, self._pause, self._resume, self._export, self._promote, self._demote):
             if usable and "disabled" in one.props:
                 one.props(remove="disabled")
             elif not usable:
@@ -43,16 +47,30 @@ class AgentActions:
 
     def _ask_pause(self) -> None:
         explanation = "No new episode starts. The fallback policy acts; without one, the environment's calls fail."
-        with question(f"Pause {self._agent}?", explanation) as dialog:
+        self._ask_why("Pause", explanation, self._connection.client.pause_agent, "is paused")
+
+    def _ask_promote(self) -> None:
+        explanation = (
+            "From its next episode on the agent acts. The service refuses if its plan is not certified, or if its gain is not "
+            "certain enough; `safe-psrl agent promote --force` overrides that."
+        )
+        self._ask_why("Promote", explanation, self._connection.client.promote, "is live")
+
+    def _ask_demote(self) -> None:
+        explanation = "From now on its actions are proposals, and another controller must act. The agent continues to learn."
+        self._ask_why("Demote", explanation, self._connection.client.demote, "is in shadow")
+
+    def _ask_why(self, action: str, explanation: str, call: Callable[[str, str], Awaitable[Any]], done: str) -> None:
+        with question(f"{action} {self._agent}?", explanation) as dialog:
             reason = ReasonInput(autofocus=True)
 
-            async def pause() -> None:
+            async def act() -> None:
                 text = reason.text()
                 if text:
-                    await self._do(dialog, lambda: self._connection.client.pause_agent(self._agent, text), "is paused")
+                    await self._do(dialog, lambda: call(self._agent, text), done)
 
-            reason.input.on("keydown.enter", pause)
-            answers(("Cancel", dialog.close), ("Pause", pause))
+            reason.input.on("keydown.enter", act)
+            answers(("Cancel", dialog.close), (action, act))
 
     def _ask_resume(self) -> None:
         explanation = "New episodes can start, and the agent continues to learn."

@@ -7,6 +7,7 @@ from typing import Final
 
 from safe_psrl_client.documents import PESSIMISM_COEFFICIENTS
 from safe_psrl_console.agent_history import MOST_POINTS, AgentHistory, Entry, thinned
+from safe_psrl_console.budget_status import rate_of, unit_of
 from safe_psrl_console.charts import Chart, Line, Mark
 from safe_psrl_console.controls import Choice, Text, block
 from safe_psrl_console.fleet import WatchedAgent
@@ -24,8 +25,6 @@ MARKS: Final = {
     "drift": "var(--over)",
 }
 LONGEST_MARK: Final = 200
-REWARDS: Final = "Mean per episode, and what the plans predicted."
-NOTHING_YET: Final = "No episode is completed yet."
 DONE: Final = {
     "alert": "A detection is reported; nothing is forgotten.",
     "forget": "After a detection, what is older than the short memory is forgotten.",
@@ -43,17 +42,19 @@ class AgentCharts:
         self._constraint = 0
         self._latest_only = False
         self._episodes = 0  # of a point that is drawn
+        self._unit, rate = unit_of(agent.status), rate_of(agent.status)
         has_dual, has_drift = agent.status.method in PESSIMISM_COEFFICIENTS, agent.status.HasField("drift_statistic")
         with block("div", "tools"):
-            Text("h2", "Learning, by episode")
+            Text("h2", f"Learning, by {self._unit}")
             names = [one.name for one in agent.status.constraints]
             if len(names) > 1:
                 Choice("Constraint", names, self._choose_constraint)
-            Choice("Period", ["All episodes", "Latest"], self._choose_period)
+            Choice("Period", [f"All {self._unit}s", "Latest"], self._choose_period)
         with block("div", "charts"):
-            self._cost = Chart("Cost per episode", "", "cost")
-            self._regret = Chart("Constraint regret", "", "regret")
-            self._reward = Chart("Reward per episode", REWARDS, "reward")
+            self._cost = Chart(f"Cost per {rate}", "", "cost")
+            # Points of epochs, which are not equally long, do not tell the sum of their steps' costs.
+            self._regret = None if agent.status.continuing else Chart("Constraint regret", "", "regret")
+            self._reward = Chart(f"Reward per {rate}", f"Mean per {rate}, and what the plans predicted.", "reward")
             self._dual = Chart("Dual variable", "", "dual") if has_dual else None
             self._drift = Chart("Drift statistic", "", "drift", logarithmic=True) if has_drift else None
 
@@ -67,8 +68,9 @@ class AgentCharts:
         period = (points[0].episode if earlier else 0, max(agent.status.episode, 1))
         marks = [_mark(entry) for entry in self._history.entries if entry.kind in MARKS and entry.episode >= period[0]]
         self._cost.show(self._cost_lines(points, period[1]), marks, period)
-        spent = sum(_regret(point, self._constraint) for point in earlier)
-        self._regret.show([self._regret_line(points, spent)], marks, period)
+        if self._regret:
+            spent = sum(_regret(point, self._constraint) for point in earlier)
+            self._regret.show([self._regret_line(points, spent)], marks, period)
         self._reward.show(_reward_lines(points), marks, period)
         if self._dual:
             self._dual.show([self._dual_line(points)], marks, period)
@@ -109,15 +111,18 @@ class AgentCharts:
         """The figures of the latest status, which the drawn history may lag behind."""
         agent, status = watched.status, watched.status.constraints[self._constraint]
         mean = (
-            f"A point is the mean of {self._episodes:,} episode{'s' if self._episodes > 1 else ''}. "
-            f"All episodes: {status.mean_cost:.3f}; the latest plan predicts {status.predicted_cost:.3f}."
+            f"A point is the mean of {self._episodes:,} {self._unit}{'s' if self._episodes > 1 else ''}. "
+            f"All {self._unit}s: {status.mean_cost:.3f}; the latest plan predicts {status.predicted_cost:.3f}."
         )
-        self._cost.note.set_text(self._history.failure or (mean if agent.completed_episodes else NOTHING_YET))
+        self._cost.note.set_text(
+            self._history.failure or (mean if agent.completed_episodes else f"No {self._unit} is completed yet.")
+        )
         bound = f" The theorem's bound: {figure(status.constraint_regret_bound)}." if self._dual else ""
-        self._regret.note.set_text(
-            f"The sum of cost less budget. Now {status.constraint_regret:,.1f}: below zero, budget is unspent. "
-            f"Never above {status.constraint_regret_max:,.1f}.{bound}"
-        )
+        if self._regret:
+            self._regret.note.set_text(
+                f"The sum of cost less budget. Now {status.constraint_regret:,.1f}: below zero, budget is unspent. "
+                f"Never above {status.constraint_regret_max:,.1f}.{bound}"
+            )
         if self._dual:
             self._dual.note.set_text(
                 f"Now {status.dual_variable:,.4g}; the price of a unit of cost is {status.cost_price:,.4g}. "

@@ -8,10 +8,11 @@ from nicegui.element import Element
 
 from safe_psrl_console.agent_actions import AgentActions
 from safe_psrl_console.agent_charts import AgentCharts
+from safe_psrl_console.agent_comparison import ComparisonCard
 from safe_psrl_console.agent_history import AgentHistory
 from safe_psrl_console.agent_log import DriftBanner, LogCard
 from safe_psrl_console.agent_maps import AgentMaps
-from safe_psrl_console.budget_status import FEWEST_EPISODES, BudgetStatus
+from safe_psrl_console.budget_status import FEWEST_EPISODES, BudgetStatus, rate_of, unit_of
 from safe_psrl_console.connection import Connection
 from safe_psrl_console.controls import Gauge, Text, block
 from safe_psrl_console.fleet import WatchedAgent
@@ -36,6 +37,7 @@ class _AgentPage:
 
     def __init__(self, connection: Connection, name: str, place: Element) -> None:
         self._connection, self._name, self._place = connection, name, place
+        connection.fleet.want(name)
         self._state = ""
         self._seen = -1
         self._view: _AgentView | None = None
@@ -43,7 +45,7 @@ class _AgentPage:
     def show(self) -> None:
         fleet = self._connection.fleet
         agent = fleet.agents.get(self._name)
-        state = _state_of(agent, loaded=fleet.loaded)
+        state = _state_of(agent, loaded=fleet.knows(self._name))
         if state != self._state:
             self._state, self._view, self._seen = state, None, -1
             self._place.clear()
@@ -104,12 +106,14 @@ class _AgentView:
                 Text("h1", agent.name)
                 self._condition = Text("span", agent.condition, "condition")
                 Text("span", f"method {agent.status.method}", "why")
+                self._mode = Text("span", "", "why")
                 self._reason = Text("span", "", "why")
             self._actions = AgentActions(connection, agent)
         self._drift = DriftBanner()
+        self._comparison = ComparisonCard(connection.client, agent.name)
         with block("div", "gauges"):
             self._gauges = [_ConstraintCard(one.name) for one in agent.status.constraints]
-            self._facts = _Facts()
+            self._facts = _Facts(unit_of(agent.status))
         self._charts = AgentCharts(agent, self._history)
         self._maps = AgentMaps(connection, agent.name)
         with self._maps.side:
@@ -118,6 +122,7 @@ class _AgentView:
     def show(self, agent: WatchedAgent, *, changed: bool) -> None:
         self._condition.set_text(agent.condition)
         self._condition.classes(replace=f"condition is-{agent.condition}")
+        self._mode.set_text("in shadow: it proposes, and another controller acts" if agent.status.mode == "shadow" else "")
         self._reason.set_text(agent.status.condition_reason)
         self._actions.show(agent)
         if not changed:
@@ -136,6 +141,7 @@ class _AgentView:
         self._drift.show(agent, detection)
         self._maps.mark(detection.rows if detection else frozenset())
         await self._maps.refresh_if_due(agent.status.version)
+        await self._comparison.refresh_if_due(agent.status)
 
 
 CERTIFICATES: Final = {
@@ -158,20 +164,21 @@ class _ConstraintCard:
 
     def show(self, agent: WatchedAgent, i: int, budget_status: BudgetStatus) -> None:
         status, episodes = agent.status.constraints[i], agent.status.recent_episodes
+        units = f"{unit_of(agent.status)}s"
         if status.HasField("certified_cost"):
             self._certificate.set_text(CERTIFICATES[agent.status.certificate].format(status.certified_cost))
         self._gauge.show(budget_status)
         predicted = f" The latest plan predicts {status.predicted_cost:.3f}." if agent.status.episode else ""
         if not budget_status.known:
-            done = f" {agent.status.completed_episodes} of {FEWEST_EPISODES} episodes are completed."
-            self._recent.set_text(f"The budget is {status.cost_budget:g} per episode.{predicted}{done}")
+            done = f" {agent.status.completed_episodes} of {FEWEST_EPISODES} {units} are completed."
+            self._recent.set_text(f"The budget is {status.cost_budget:g} per {rate_of(agent.status)}.{predicted}{done}")
             return
         changed = f" The budget is {status.cost_budget:g} now." if budget_status.budget != status.cost_budget else ""
-        self._recent.set_text(f"Mean of the last {episodes:,} episodes, and of their budgets.{changed}{predicted}")
+        self._recent.set_text(f"Mean of the last {episodes:,} {units}, and of their budgets.{changed}{predicted}")
         unspent = -status.constraint_regret
         reserve = f"{unspent:,.1f} unspent in total" if unspent >= 0 else f"{-unspent:,.1f} overspent in total"
         self._sum.set_text(
-            f"All episodes: mean {status.mean_cost:.3f}; {reserve}; "
+            f"All {units}: mean {status.mean_cost:.3f}; {reserve}; "
             f"{status.violations:,} of {agent.status.completed_episodes:,} were above the budget."
         )
 
@@ -180,7 +187,6 @@ class _Facts:
     """Figures of the agent as a whole."""
 
     NAMES: Final = (
-        "episodes",
         "open",
         "steps learned",
         "overridden",
@@ -190,9 +196,9 @@ class _Facts:
         "latest plan",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str) -> None:
         with block("dl", "card facts"):
-            self._values = [_fact(name) for name in self.NAMES]
+            self._values = [_fact(name) for name in (f"{unit}s", *self.NAMES)]
 
     def show(self, agent: WatchedAgent) -> None:
         status = agent.status

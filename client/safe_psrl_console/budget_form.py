@@ -7,6 +7,7 @@ from nicegui import ui
 
 from safe_psrl_client import AsyncClient, SafePsrlClientError
 from safe_psrl_client.visible_text import visible
+from safe_psrl_console.budget_status import rate_of
 from safe_psrl_console.controls import Text, block
 from safe_psrl_console.dialogs import ReasonInput, answers, question
 from safe_psrl_proto.v1 import admin_pb2, model_pb2
@@ -31,7 +32,7 @@ class BudgetForm:
     def open(self) -> None:
         with question(f"Change the budgets of {self._status.agent}?", EXPLANATION) as self._dialog:
             with block("div") as self._form:
-                self._inputs = [_budget_input(one) for one in self._status.constraints]
+                self._inputs = [_budget_input(one, rate_of(self._status)) for one in self._status.constraints]
                 self._reason = ReasonInput()
                 answers(("Cancel", self._dialog.close), ("Preview", self._preview))
             self._shown = block("div")
@@ -87,9 +88,9 @@ class BudgetForm:
             return None
 
 
-def _budget_input(constraint: admin_pb2.ConstraintStatus) -> ui.number:
+def _budget_input(constraint: admin_pb2.ConstraintStatus, rate: str) -> ui.number:
     field = ui.number(f"Budget of {constraint.name}", value=constraint.cost_budget, min=0).props("outlined step=any")
-    field.props["hint"] = f"Per episode; now {constraint.cost_budget:g}, and {constraint.satisfiable_cost:g} is satisfiable."
+    field.props["hint"] = f"Per {rate}; now {constraint.cost_budget:g}, and {constraint.satisfiable_cost:g} is satisfiable."
     return field.classes("reason")
 
 

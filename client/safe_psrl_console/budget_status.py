@@ -42,6 +42,7 @@ class BudgetStatus:
     cost: float = 0.0
     budget: float = 0.0
     predicted_cost: float = 0.0
+    rate: str = "episode"
 
     @property
     def known(self) -> bool:
@@ -49,7 +50,7 @@ class BudgetStatus:
 
     @property
     def margin(self) -> float:
-        """The unspent budget per episode."""
+        """The unspent budget of an episode, or per step."""
         return self.budget - self.cost
 
     @property
@@ -67,6 +68,7 @@ def budget_statuses(status: admin_pb2.AgentStatus) -> list[BudgetStatus]:
             one.recent_cost,
             one.recent_budget if status.recent_episodes else one.cost_budget,
             one.predicted_cost,
+            rate_of(status),
         )
         for one in status.constraints
     ]
@@ -76,6 +78,16 @@ def worst_status(statuses: Sequence[BudgetStatus]) -> BudgetStatus:
     """The one with the worst verdict; of several, the one with the greatest share of its budget."""
     order = list(Level)
     return min(statuses, key=lambda one: (order.index(one.level), -one.share), default=BudgetStatus())
+
+
+def unit_of(status: admin_pb2.AgentStatus) -> str:
+    """What its totals count."""
+    return "epoch" if status.continuing else "episode"
+
+
+def rate_of(status: admin_pb2.AgentStatus) -> str:
+    """What its rewards, costs and budgets are of."""
+    return "step" if status.continuing else "episode"
 
 
 @dataclass(frozen=True)
@@ -113,7 +125,7 @@ def _title(known: Sequence[BudgetStatus], worst: Level) -> str:
 
 
 def _detail(worst: BudgetStatus) -> str:
-    spent = f"{worst.cost:.2f} of {worst.budget:g} per episode"
+    spent = f"{worst.cost:.2f} of {worst.budget:g} per {worst.rate}"
     if worst.margin < 0:
         return f"{spent}: {-worst.margin:.2f} ({-worst.margin / worst.budget if worst.budget else 0:.1%}) above"
     return f"{spent}: {worst.margin:.2f} ({worst.margin / worst.budget if worst.budget else 1:.1%}) to spare"

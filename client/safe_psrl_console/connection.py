@@ -4,11 +4,11 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Final, cast
 
-from safe_psrl_client import AsyncClient, SafePsrlClientError
+from safe_psrl_client import AsyncClient, InvalidArgumentError, SafePsrlClientError
 from safe_psrl_client.visible_text import visible
 from safe_psrl_console.fleet import Fleet
 from safe_psrl_proto.v1 import admin_pb2
@@ -16,6 +16,8 @@ from safe_psrl_proto.v1 import admin_pb2
 INTERVAL_SECONDS: Final = 1.0  # between replies
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 3.0
+MOST_WATCHED: Final = 2_000  # agents
+LIST_SECONDS: Final = 3.0  # between two lists of a larger fleet
 FIRST_REPLY_SECONDS: Final = 4.0  # after which the service counts as unreachable
 
 
@@ -39,6 +41,16 @@ async def watch(connection: Connection) -> None:
 
 async def _watch_once(client: AsyncClient, fleet: Fleet) -> str:
     """Watch until the connection breaks; returns the reason."""
+    try:
+        async with asyncio.timeout(FIRST_REPLY_SECONDS):
+            statuses = await _worst(client)
+        if len(statuses) > MOST_WATCHED:
+            return await _list_again_and_again(client, fleet)
+    except TimeoutError:
+        return "no answer"
+    except SafePsrlClientError as error:
+        return visible(str(error))
+    fleet.shown = 0
     replies = cast("AsyncGenerator[admin_pb2.WatchAgentsResponse]", client.watch_agents(interval=INTERVAL_SECONDS))
     try:
         async with aclosing(replies):
@@ -53,6 +65,32 @@ async def _watch_once(client: AsyncClient, fleet: Fleet) -> str:
     except StopAsyncIteration:
         pass
     return "the service ended the watch"
+
+
+async def _worst(client: AsyncClient) -> list[admin_pb2.AgentStatus]:
+    """The agents with the greatest share of their budgets: all, or MOST_WATCHED and one more."""
+    order, found = admin_pb2.AGENT_ORDER_COST_RATIO, list[admin_pb2.AgentStatus]()
+    async for status in client.list_agents(order_by=order, descending=True):
+        found.append(status)
+        if len(found) > MOST_WATCHED:
+            break
+    return found
+
+
+async def _list_again_and_again(client: AsyncClient, fleet: Fleet) -> str:
+    """Too many agents to hold here and in a browser: the closest to their budgets, and those whose pages were opened."""
+    while len(statuses := await _worst(client)) > MOST_WATCHED:
+        statuses, wanted = statuses[:MOST_WATCHED], list(fleet.wanted)
+        listed = {status.agent for status in statuses}
+        for name in wanted:
+            if name not in listed:
+                with suppress(InvalidArgumentError):  # what was opened is no name
+                    found = await anext(aiter(client.list_agents(prefix=name, page_size=1)), None)
+                    statuses += [found] if found is not None and found.agent == name else []
+        shown = with_visible_texts(admin_pb2.WatchAgentsResponse(agents=statuses))
+        fleet.begin_large(shown.agents, wanted, MOST_WATCHED, time.time())
+        await asyncio.sleep(LIST_SECONDS)
+    return "the fleet is small enough to be watched"
 
 
 def with_visible_texts(reply: admin_pb2.WatchAgentsResponse) -> admin_pb2.WatchAgentsResponse:

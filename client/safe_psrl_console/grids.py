@@ -6,11 +6,13 @@ import zlib
 from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
+from safe_psrl_client.visible_text import visible
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 
 MOST_CELLS: Final = 4_000
+MOST_MEANINGS: Final = 20  # of colours, in a legend
 FAINT: Final = 0.6
 TYPE_CODES: Final = {"<i8": "q", "<f8": "d"}  # of `array`
 
@@ -19,6 +21,22 @@ CATEGORIES: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d5
 
 # For quantities, from little to much: cividis, which is as even for colour-blind people as for others.
 SEQUENCE: Final = ("#00224e", "#1f3a6d", "#434e6c", "#61646f", "#7d7c78", "#9b9476", "#bbaf6e", "#dccb5c", "#fee838")
+
+
+class Names(NamedTuple):
+    """Of states and actions, if the specification has them."""
+
+    states: Sequence[str] = ()
+    actions: Sequence[str] = ()
+
+    def state(self, number: int) -> str:
+        return f"state {number} ({visible(self.states[number])})" if self.states else f"state {number}"
+
+    def action(self, number: int) -> str:
+        return f"action {number} ({visible(self.actions[number])})" if self.actions else f"action {number}"
+
+
+UNNAMED: Final = Names()
 
 
 @dataclass(frozen=True)
@@ -40,8 +58,13 @@ class Grid:
     marked: list[int] = field(default_factory=list)  # cells with an outline
 
 
-def policy_grid(policy: model_pb2.Policy) -> Grid:
-    """Action by state (down) and step (across). Of a mixture, the drawn policy, its actions' probability as opacity."""
+def policy_grid(policy: model_pb2.Policy, names: Names = UNNAMED) -> Grid:
+    """Action by state (down) and step (across). Of a mixture, the drawn policy, its actions' probability as opacity.
+
+    The policy of a continuing task has no steps: see `_probabilities_grid`.
+    """
+    if policy.probabilities:
+        return _probabilities_grid(policy, names)
     horizon, num_states = policy.horizon, policy.num_states
     columns = min(horizon, MOST_CELLS)
     rows = min(num_states, max(1, MOST_CELLS // columns))
@@ -50,7 +73,7 @@ def policy_grid(policy: model_pb2.Policy) -> Grid:
     colours = [category(action) for action in actions]
     chances = [_chances(policy, i) for i in cells] if policy.mixture else []
     likely = [chance[action] for chance, action in zip(chances, actions, strict=False)]
-    says = [f"step {i // num_states}, state {i % num_states}: action {policy.actions[i]}" for i in cells]
+    says = [f"step {i // num_states}, {names.state(i % num_states)}: {names.action(policy.actions[i])}" for i in cells]
     if chances:
         says = [f"{text}, of {_in_words(chance)}" for text, chance in zip(says, chances, strict=True)]
     return Grid(
@@ -62,10 +85,37 @@ def policy_grid(policy: model_pb2.Policy) -> Grid:
         _inks(colours, likely),
         [str(action) for action in actions],
         says,
-        "Point at a cell to read it.",
+        "Point at a cell to read it; click to have it explained.",
         [0.25 + 0.75 * chance for chance in likely],
-        [(category(action), f"action {action}") for action in sorted(set(actions))],
+        [(category(action), names.action(action)) for action in sorted(set(actions))],
         _cut(rows, num_states, columns, horizon, "step"),
+    )
+
+
+def _probabilities_grid(policy: model_pb2.Policy, names: Names) -> Grid:
+    """The probability of each action (across) in each state (down)."""
+    num_states, num_actions = policy.num_states, len(policy.probabilities) // policy.num_states
+    columns = min(num_actions, MOST_CELLS)
+    rows = min(num_states, MOST_CELLS // columns)
+    pairs = [(state, action) for state in range(rows) for action in range(columns)]
+    shares = [policy.probabilities[state * num_actions + action] for state, action in pairs]
+    colours = [category(action) for _, action in pairs]
+    return Grid(
+        "action",
+        "state",
+        rows,
+        columns,
+        colours,
+        _inks(colours, shares),
+        [f"{100 * share:.0f}" if share else "" for share in shares],
+        [
+            f"{names.state(pair[0])}: {names.action(pair[1])} with {share:.1%}"
+            for pair, share in zip(pairs, shares, strict=True)
+        ],
+        "Probabilities in %. Point at a cell to read it; click to have it explained.",
+        [share and 0.25 + 0.75 * share for share in shares],
+        [(category(action), names.action(action)) for action in range(min(columns, MOST_MEANINGS))],
+        _cut(rows, num_states, columns, num_actions, "action"),
     )
 
 
@@ -97,7 +147,13 @@ def visits(counts: events_pb2.PackedArray) -> tuple[int, int, list[float]]:
     return num_states, num_actions, [sum(seen[pair::pairs]) for pair in range(pairs)]
 
 
-def posterior_grid(num_states: int, num_actions: int, seen: Sequence[float], marked: Collection[tuple[int, int]] = ()) -> Grid:
+def posterior_grid(
+    num_states: int,
+    num_actions: int,
+    seen: Sequence[float],
+    marked: Collection[tuple[int, int]] = (),
+    names: Names = UNNAMED,
+) -> Grid:
     """Weights of visits by action (down) and state (across), on a logarithmic scale. `marked`: (state, action) with drift."""
     rows, columns = min(num_actions, 100), min(num_states, MOST_CELLS // min(num_actions, 100))
     pairs = [(state, action) for action in range(rows) for state in range(columns)]
@@ -106,7 +162,7 @@ def posterior_grid(num_states: int, num_actions: int, seen: Sequence[float], mar
     colours = [shade(math.log1p(count) / math.log1p(most)) if count else "var(--unvisited)" for count in counts]
     are_numbers = all(float(count).is_integer() for count in seen)
     says = [
-        f"state {state}, action {action}: "
+        f"{names.state(state)}, {names.action(action)}: "
         + (f"visited {count:,.0f} times" if are_numbers else f"visits of weight {weight(count)}")
         for (state, action), count in zip(pairs, counts, strict=True)
     ]

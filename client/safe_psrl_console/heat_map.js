@@ -3,7 +3,8 @@ export default {
   template: `
     <figure class="heat-map">
       <svg :viewBox="'0 0 ' + width + ' ' + height" role="img" :aria-label="description" :style="{ maxWidth: width + 'px' }"
-        @pointermove="point" @pointerdown="point" @pointerleave="said = ''">
+        @pointermove="point" @pointerdown="point" @pointerleave="said = ''"
+        @click="choose">
         <g class="labels">
           <text v-for="one in rowLabels" :key="'r' + one.at" :x="left - 8" :y="one.at" text-anchor="end" dominant-baseline="central">{{ one.text }}</text>
           <text v-for="one in columnLabels" :key="'c' + one.at" :x="one.at" :y="height - bottom + 16" text-anchor="middle">{{ one.text }}</text>
@@ -59,13 +60,21 @@ export default {
       const every = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((one) => one * size >= room) || 1000;
       return Array.from({ length: Math.ceil(count / every) }, (_, i) => ({ text: first + i * every, at: start + (i * every + 0.5) * size }));
     },
-    point(event) {
+    place(event) {
       const box = event.currentTarget.getBoundingClientRect();
       const scale = this.width / box.width;
       const column = Math.floor(((event.clientX - box.left) * scale - this.left) / this.cell.width);
       const row = Math.floor(((event.clientY - box.top) * scale) / this.cell.height);
       const inside = column >= 0 && column < this.grid.columns && row >= 0 && row < this.grid.rows;
-      this.said = inside ? this.grid.says[row * this.grid.columns + column] : "";
+      return inside ? { row, column } : null;
+    },
+    point(event) {
+      const at = this.place(event);
+      this.said = at ? this.grid.says[at.row * this.grid.columns + at.column] : "";
+    },
+    choose(event) {
+      const at = this.place(event);
+      if (at) this.$emit("choose", at);
     },
   },
 };

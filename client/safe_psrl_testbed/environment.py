@@ -19,7 +19,7 @@ class Outcome(NamedTuple):
     next_state: int
     reward: float
     costs: tuple[float, ...]
-    done: bool  # the horizon is reached
+    done: bool  # the horizon is reached; never in a continuing task
 
 
 class Environment(Protocol):
@@ -52,7 +52,7 @@ class TabularEnvironment:
         self.move_to(transitions)
         self._cumulative_initial = np.cumsum(spec.initial_distribution)
         self._seed, self._episode = checked_integer("seed", seed, 0, MAX_SEED), 0
-        self._step = spec.horizon
+        self._step, self._done = 0, True
         self._state = 0
 
     def move_to(self, transitions: ArrayLike) -> None:
@@ -65,12 +65,12 @@ class TabularEnvironment:
             self._seed, self._episode = checked_integer("seed", seed, 0, MAX_SEED), 0
         self._episode += 1
         self._generator = generator_of(self._seed, self._episode, ENVIRONMENT)
-        self._step = 0
+        self._step, self._done = 0, False
         self._state = int(pick(self._cumulative_initial, self._generator.random()))
         return self._state
 
     def step(self, action: int) -> Outcome:
-        if self._step >= self.spec.horizon:
+        if self._done:
             raise SpecError("action", action, "comes after the episode's end; reset the environment first")
         checked_integer("action", action, 0, self.spec.num_actions - 1)
         if not self.spec.available_actions[self._state, action]:
@@ -83,5 +83,5 @@ class TabularEnvironment:
         signals = self.spec.signals[:, self._step % self.spec.signals.shape[1], self._state, action]
         seen = [float(self._generator.random() < mean) for mean in signals] if self._noisy else signals.tolist()
         self._step += 1
-        self._state = next_state
-        return Outcome(next_state, seen[0], tuple(seen[1:]), self._step == self.spec.horizon)
+        self._state, self._done = next_state, self._step == self.spec.horizon
+        return Outcome(next_state, seen[0], tuple(seen[1:]), self._done)

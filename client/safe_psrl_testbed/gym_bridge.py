@@ -11,21 +11,22 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from safe_psrl.errors import SpecError, TransitionError
 from safe_psrl.problem.checks import checked_mask, checked_table, refuse_where
+from safe_psrl.problem.constraint import Constraint
 from safe_psrl.problem.documents import spec_to_document
-from safe_psrl.problem.spec import CmdpSpec, Constraint
+from safe_psrl.problem.spec import CONTINUING, CmdpSpec
 from safe_psrl_client import spec_from_document
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_testbed.descriptions import description_of
 from safe_psrl_testbed.environment import Outcome
+from safe_psrl_testbed.gym_spaces import DiscreteStates, StateOf, discrete_actions, discrete_states
 
 STARTS: Final = 100  # resets that estimate the initial distribution, where none is given
 
@@ -78,20 +79,13 @@ class GymCost:
         return float(seen.info[self.of])
 
 
-class StateOf(Protocol):
-    """Maps observations to states, as `Quantiser` does."""
-
-    num_states: int
-
-    def __call__(self, observation: Any) -> int: ...
-
-
 class GymBridge:
     """An environment for `play`, and its specification for an agent: everything but the kernel.
 
     If the environment may terminate an episode (`terminates`), there is one more state, the last, which is absorbing and has
     reward and costs 0, so that plans account for termination. A truncation does not lead there: it is the horizon, which is
-    `horizon` or else the environment's step limit.
+    `horizon` or else the environment's step limit. With `horizon="continuing"` the task has no end: budgets are averages per
+    step, and `play_steps` resets the environment once.
     """
 
     def __init__(
@@ -99,7 +93,7 @@ class GymBridge:
         env: gymnasium.Env[Any, Any],
         costs: Sequence[GymCost],
         *,
-        horizon: int | None = None,
+        horizon: int | Literal["continuing"] | None = None,
         quantiser: StateOf | None = None,
         actions: Sequence[Any] | None = None,
         reward_range: tuple[float, float] = (0.0, 1.0),
@@ -121,14 +115,16 @@ class GymBridge:
         limit = env.spec.max_episode_steps if env.spec is not None else None
         if horizon is None and limit is None:
             raise SpecError("horizon", None, "is missing, and the environment has no limit of steps; give one")
+        if horizon == CONTINUING and terminates:
+            raise SpecError("terminates", terminates, "must be False: a continuing task has no end")
         low, high = reward_range
         if not low < high:
             raise SpecError("reward_range", reward_range, "must be the least and the greatest reward")
         self.env = env
         self.costs = tuple(costs)
         self.horizon = horizon if horizon is not None else limit
-        self.state_of = quantiser if quantiser is not None else _discrete_states(env.observation_space)
-        self.actions: Sequence[Any] = actions if actions is not None else _discrete_actions(env.action_space)
+        self.state_of = quantiser if quantiser is not None else discrete_states(env.observation_space)
+        self.actions: Sequence[Any] = actions if actions is not None else discrete_actions(env.action_space)
         self.ended = self.state_of.num_states if terminates else None  # the state of episodes that ended
         self._low, self._high = float(low), float(high)
         self._reward = (known_reward, reward_guess)
@@ -141,7 +137,7 @@ class GymBridge:
     def environment(self) -> dict[str, str]:
         """What, beside the specification, changes what is learned: part of the definition, so that it is compared."""
         notes = {"reward_range": f"{self._low} to {self._high}"}
-        if not isinstance(self.state_of, _DiscreteStates):
+        if not isinstance(self.state_of, DiscreteStates):
             describe = getattr(self.state_of, "description", None)
             notes["quantiser"] = describe() if describe else type(self.state_of).__qualname__
         if not isinstance(self.actions, range):
@@ -203,6 +199,8 @@ class GymBridge:
         seen = Seen(before, chosen, float(reward), self._observation, terminated, info)
         if terminated and self.ended is None:
             raise TransitionError("terminated", True, "contradicts terminates=False; construct the bridge with terminates=True")
+        if truncated and self.horizon == CONTINUING:
+            raise TransitionError("truncated", True, "contradicts horizon='continuing'; make the environment without a limit")
         next_state = self.ended if terminated and self.ended is not None else self.state_of(self._observation)
         done = bool(terminated or truncated or self._step == self.horizon)
         return Outcome(next_state, self.scaled(seen), self.costs_of(seen), done)
@@ -257,7 +255,7 @@ class GymBridge:
 
     def _fallback(self, given: ArrayLike) -> list[list[int]]:
         """[H, S], with an action for the terminal state."""
-        states, horizon = self.state_of.num_states, self.spec.horizon
+        states, horizon = self.state_of.num_states, self.spec.horizon or 1
         shapes = {"[num_states]": (states,), "[horizon, num_states]": (horizon, states)}
         table = checked_table("fallback_policy", given, shapes)
         refuse_where("fallback_policy", table, table != np.floor(table), "must be a whole number, an action")
@@ -279,24 +277,3 @@ class GymBridge:
             counts[: self.state_of.num_states] += 1 / self.state_of.num_states
         distribution: NDArray[np.float64] = counts / counts.sum()
         return distribution
-
-
-class _DiscreteStates:
-    def __init__(self, space: spaces.Discrete) -> None:
-        self.num_states = int(space.n)
-        self._start = int(space.start)
-
-    def __call__(self, observation: Any) -> int:
-        return int(observation) - self._start
-
-
-def _discrete_states(space: spaces.Space[Any]) -> StateOf:
-    if not isinstance(space, spaces.Discrete):
-        raise SpecError("quantiser", None, f"is missing, and observations are {type(space).__name__}, not Discrete; give one")
-    return _DiscreteStates(space)
-
-
-def _discrete_actions(space: spaces.Space[Any]) -> Sequence[int]:
-    if not isinstance(space, spaces.Discrete):
-        raise SpecError("actions", None, f"are missing, and those of the environment are {type(space).__name__}; list some")
-    return range(int(space.start), int(space.start + space.n))

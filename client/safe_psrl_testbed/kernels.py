@@ -48,4 +48,5 @@ KERNELS: Final[dict[str, Callable[..., NDArray[np.float64]]]] = {
     "streaming-buffer": streaming_buffer,
     "inventory": inventory,
     "factored-toy": factored_toy,
+    "continuing-buffer": streaming_buffer,
 }

@@ -34,6 +34,10 @@ class LocalAgent:
         return self._plan
 
     @property
+    def advisory(self) -> bool:
+        return False
+
+    @property
     def episode(self) -> int:
         """Number of the latest episode; 0 before the first."""
         return self._state.episode

@@ -16,6 +16,7 @@ from safe_psrl_testbed.simulation import prepare_agent
 SPEC: Final = streaming_buffer()  # what an agent knows: the paper's states, actions, horizon, reward, cost and budget
 BUDGET: Final = float(SPEC.cost_budgets[0])
 LEARNED: Final = "learned"  # the policy of the agents
+SHADOW: Final = "in shadow"  # what a rule did while the agents watched
 SETTLED: Final = 300  # episodes after which the constraint regret is also reported separately
 FAST: Final = 0  # the streaming buffer's actions
 SLOW: Final = 1
@@ -103,12 +104,14 @@ class MediaHistory:
 
 def best_within_budget(summaries: dict[str, dict[str, Any]]) -> str | None:
     """The fixed rule with the fewest stalls of those that keep the budget."""
-    stalls = {name: policy["stalls"] for name, policy in summaries.items() if policy["keeps_budget"] and name != LEARNED}
+    stalls = {name: policy["stalls"] for name, policy in summaries.items() if policy["keeps_budget"] and name in RULES}
     return min(stalls, key=lambda name: stalls[name], default=None)
 
 
 class MediaSimulation:
     """Players whose service is chosen by the agents `names` of a service, and beside them the same world under fixed rules."""
+
+    unit = "episode"
 
     def __init__(
         self,
@@ -122,6 +125,8 @@ class MediaSimulation:
         open_episodes: int,
         compare: bool = True,
         method: str = "certified",
+        on_detect: str = "alert",
+        mode: str = "live",
         patience: float | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
@@ -134,6 +139,8 @@ class MediaSimulation:
         self._target = target
         self._open_episodes = open_episodes
         self._method = method
+        self._on_detect = on_detect
+        self._mode = mode
         self._connection: dict[str, Any] = {"patience": patience, "credentials": credentials, "token": token}
         self._interrupted = False
         self._seconds = 0.0
@@ -142,7 +149,9 @@ class MediaSimulation:
         """Check that every agent exists and is for this problem; create those that are missing."""
         definition = spec_from_document(spec_to_document(SPEC))
         definition.options.method = self._method
+        definition.drift.on_detect = self._on_detect
         definition.max_open_episodes = self._open_episodes
+        definition.mode = self._mode
         with Client(self._target, **self._connection) as client:
             for i, name in enumerate(dict.fromkeys(self.names)):
                 definition.seed = self._seed + i

@@ -1,13 +1,13 @@
 """Episodes of media players behind a network, with a policy that chooses the service of each: agents, or a fixed rule."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from safe_psrl_client import Client, RemoteAgent
+from safe_psrl_client import Client, InvalidArgumentError, RemoteAgent
 from safe_psrl_testbed.kernels import DEPARTURE
 from safe_psrl_testbed.media import FAST, SLOW, SPEC, MediaHistory, Rule
 
@@ -81,23 +81,43 @@ class FixedRule:
 
 
 class ServedAgents:
-    """The agent of each player, by name; a repeated name is shared. Each player has its own stream."""
+    """The agent of each player, by name; a repeated name is shared. Each player has its own stream.
 
-    def __init__(self, client: Client, names: Sequence[str]) -> None:
+    `incumbent` acts for the players whose agent is in shadow.
+    """
+
+    def __init__(self, client: Client, names: Sequence[str], incumbent: Rule | None = None) -> None:
+        self._incumbent, self._step = incumbent, 0
         # an agent's first player abandons what a previous run left open; it begins before any other player of that agent
         self._agents = [RemoteAgent(client, name, "stream", abandon_open=name not in names[:i]) for i, name in enumerate(names)]
 
     def begin(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.array([agent.begin(state) for agent, state in zip(self._agents, states.tolist(), strict=True)])
+        self._step = 0
+        proposals = [agent.begin(state) for agent, state in zip(self._agents, states.tolist(), strict=True)]
+        return self._executed(proposals, states)
 
     def step(self, states: NDArray[np.int64], actions: NDArray[np.int64], next_states: NDArray[np.int64]) -> NDArray[np.int64]:
+        self._step += 1
         steps = zip(self._agents, states.tolist(), actions.tolist(), next_states.tolist(), strict=True)
         answers = [agent.step(state, action, next_state) for agent, state, action, next_state in steps]
-        return np.array([SLOW if action is None else action for action in answers])
+        return self._executed([SLOW if action is None else action for action in answers], next_states)
+
+    def _executed(self, proposals: Sequence[int], states: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self._incumbent is None:
+            refuse_shadow(agent.name for agent in self._agents if agent.advisory)
+            return np.array(proposals)
+        advisory = [agent.advisory for agent in self._agents]
+        return np.where(advisory, self._incumbent(self._step, states), proposals)
 
     def close(self) -> None:
         for agent in self._agents:
             agent.close()
+
+
+def refuse_shadow(names: Iterable[str]) -> None:
+    """Raise `InvalidArgumentError` for agents in shadow where no other controller acts."""
+    for name in names:
+        raise InvalidArgumentError(f"agent {name} is in shadow: promote it, or choose another --agent")
 
 
 class MediaPlayers:

@@ -19,7 +19,7 @@ from safe_psrl.posterior.streams import SCENARIO, stream_of
 from safe_psrl.problem.documents import options_from_document, parse_document, scalar_of, spec_from_document
 from safe_psrl.problem.options import CERTIFIED
 from safe_psrl.problem.presets import PRESETS, preset
-from safe_psrl.problem.spec import CmdpSpec
+from safe_psrl.problem.spec import CONTINUING, CmdpSpec
 from safe_psrl_client.documents import spec_from_document as agent_from_document
 from safe_psrl_client.errors import InvalidDocumentError
 from safe_psrl_testbed.environment import TabularEnvironment
@@ -104,9 +104,13 @@ def _parameters(text: str, defaults: dict[str, Any], is_valid: Callable[[str, ob
 
 
 def _random(text: str) -> Scenario:
-    sizes = _parameters(text, RANDOM_SIZES, lambda key, value: isinstance(value, int) and value >= (key != "seed"), "N")
+    sizes = _parameters(text, RANDOM_SIZES, _is_size, "N")
     spec, p = random_cmdp(sizes["states"], sizes["actions"], sizes["horizon"], sizes["seed"], sizes["constraints"])
     return Scenario(text, spec, p)
+
+
+def _is_size(key: str, value: object) -> bool:
+    return (isinstance(value, int) and value >= (key != "seed")) or (key == "horizon" and value == CONTINUING)
 
 
 def _from_file(path: Path) -> Scenario:

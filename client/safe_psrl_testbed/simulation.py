@@ -27,15 +27,17 @@ from safe_psrl_client import (
     SafePsrlClientError,
     spec_from_document,
 )
-from safe_psrl_client.play import play_episode
+from safe_psrl_client.play import play_episode, play_steps
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_testbed.changing import ChangingScenario
 
+SHADOW: Final = "shadow"  # the mode
+CALL_SECONDS: Final = 60.0  # the first plan of a kind may be compiled before
 GRACE_SECONDS: Final = 3.0  # for current episodes when the simulation is stopped
 
 
 class Totals:
-    """Sums over episodes."""
+    """Sums over episodes; over steps of a continuing task, of which none is a violation by itself."""
 
     def __init__(self, spec: CmdpSpec) -> None:
         self.episodes = 0
@@ -50,7 +52,8 @@ class Totals:
         self._reward += result.reward
         self._objective_regret += regret
         self._costs += result.costs
-        self._violations += np.asarray(result.costs) > self._spec.cost_budgets + COST_TOLERANCE
+        if not self._spec.is_continuing:
+            self._violations += np.asarray(result.costs) > self._spec.cost_budgets + COST_TOLERANCE
 
     def summary(self) -> dict[str, Any]:
         spec, count = self._spec, max(self.episodes, 1)
@@ -87,7 +90,7 @@ class Player:
         self._walks = changing.walk is not None
         self._dual_variables: list[float] | None = None
         self._detections: int | None = None
-        if mode == "local":  # compile the kernel before the first episode
+        if mode == "local" and not self._spec.is_continuing:  # compile the kernel before the first episode
             self._value_of(np.zeros((self._spec.horizon, self._spec.num_states), np.int32))
 
     @property
@@ -99,7 +102,9 @@ class Player:
         """Play all episodes, or until `stopping`. An episode that was left open is abandoned."""
         try:
             with RemoteAgent(client, self.name, self._mode, abandon_open=True) as agent:
-                while self.episodes < self._episodes and not stopping.is_set():
+                if self._spec.is_continuing:
+                    self._play_on(agent, stopping, on_episode)
+                while self.episodes < self._episodes and not stopping.is_set() and not self._spec.is_continuing:
                     if self.episodes in self._changes:
                         self._change()
                     self._enter(play_episode(self._environment, agent), agent.policy)
@@ -111,6 +116,16 @@ class Player:
             status = client.get_agent(self.name).status
             self._dual_variables = [constraint.dual_variable for constraint in status.constraints]
             self._detections = status.drift_detections
+
+    def _play_on(self, agent: RemoteAgent, stopping: threading.Event, on_step: Callable[[], object]) -> None:
+        """Play as many steps of a continuing task."""
+        for result in play_steps(self._environment, agent):
+            self._enter(result, None)
+            on_step()
+            if self.episodes >= self._episodes or stopping.is_set():
+                return
+            if self.episodes in self._changes:
+                self._change()
 
     def summary(self) -> dict[str, Any]:
         """`optimum` is that of the world as it is now; detections of drift are those since the agent was created."""
@@ -168,8 +183,9 @@ class Simulation:
         self.changing = changing
         self.scenario = changing.first
         self.episodes = episodes
+        self.unit = "step" if self.scenario.spec.is_continuing else "episode"  # what is counted as an episode
         self.mode = mode
-        self._client = partial(Client, target, patience=patience, credentials=credentials, token=token)
+        self._client = partial(Client, target, timeout=CALL_SECONDS, patience=patience, credentials=credentials, token=token)
         self._players = [Player(changing, agent, mode, seed + i, episodes) for i, agent in enumerate(names)]
         self._create = create
         self._stopping = threading.Event()
@@ -214,8 +230,9 @@ class Simulation:
             "environment": self.scenario.name,
             "changes": [{"after_episodes": after, "environment": later.name} for after, later in self.changing.then],
             "mode": self.mode,
-            "regret": "exact" if self.mode == "local" else "realised",
+            "regret": "exact" if self.mode == "local" and self.unit == "episode" else "realised",
             "interrupted": self._interrupted,
+            "unit": self.unit,
             "episodes": episodes,
             "seconds": self._seconds,
             "episodes_per_second": episodes / self._seconds if self._seconds else 0.0,
@@ -224,7 +241,7 @@ class Simulation:
 
 
 def prepare_agent(client: Client, name: str, definition: model_pb2.AgentSpec, problem: str, *, create: bool = True) -> None:
-    """Check that the agent `name` exists and is for this problem; with `create`, create it if it is missing."""
+    """Check that the agent `name` exists, is for this problem and in this mode; with `create`, create it if it is missing."""
     try:
         found = client.get_agent(name, with_spec=True).spec
     except NotFoundError:
@@ -238,6 +255,9 @@ def prepare_agent(client: Client, name: str, definition: model_pb2.AgentSpec, pr
             f"agent {name} is not for {problem}: its states, actions, horizon and "
             f"constraints are {theirs}, not {ours}; choose another --agent"
         )
+    if (found.mode == SHADOW) != (definition.mode == SHADOW):
+        state = "in shadow: promote it, or choose" if found.mode == SHADOW else "live already: choose"
+        raise InvalidArgumentError(f"agent {name} is {state} another --agent")
     if found.max_open_episodes < definition.max_open_episodes:
         raise InvalidArgumentError(
             f"agent {name} allows {found.max_open_episodes} open episodes, but {definition.max_open_episodes} "

@@ -9,28 +9,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl.arrays import Floats
+from safe_psrl.continuing import ContinuingPsrl
+from safe_psrl.continuing_simulation import ContinuingRun
 from safe_psrl.errors import SpecError
 from safe_psrl.learner import SafePsrl
 from safe_psrl.problem.documents import drift_from_document, options_from_document, options_to_document
 from safe_psrl.problem.options import CERTIFIED
-from safe_psrl.problem.presets import factored_toy
+from safe_psrl.problem.presets import continuing_buffer, factored_toy
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import Ledger, SimulatedRun
-from safe_psrl.warm_up import warm_up, warm_up_simulation
+from safe_psrl.warm_up import warm_up, warm_up_continuing, warm_up_simulation
+from safe_psrl_experiments.baselines.continuing import (
+    ContinuingCmdpPsrlRun,
+    ContinuingPsrlRun,
+    ContinuingSafeBaselineRun,
+    PsConRlRun,
+)
 from safe_psrl_experiments.baselines.optimistic import DopeRun, OptCmdpRun
 from safe_psrl_experiments.baselines.optpess import DEFAULT_COEFFICIENT, OptPessLpRun, OptPessPrimalDualRun
 from safe_psrl_experiments.baselines.playing import SafeBaselineRun
 from safe_psrl_experiments.baselines.posterior_sampling import CmdpPsrlRun, PsrlRun
+from safe_psrl_experiments.warm_starts import log_options, logged_counts
 
 ALL: Final = "all"
 DRIFT: Final = "drift."  # how the parameters begin that are fields of `DriftOptions`
+WARM_START: Final = "warm_start."  # and those of `LogOptions`
 Parameters = dict[str, Any]
 
 
 class Run(Protocol):
     """A learner in a simulated world, with its ledger."""
 
-    episode: int
+    episode: int  # done so far; in a continuing task, steps
     ledger: Ledger
 
     @property
@@ -58,9 +68,12 @@ def _no_parameters(parameters: Parameters) -> Parameters:
 
 
 def _options(parameters: Parameters) -> Parameters:
-    """With those about drift, if any is given. A parameter of the detector turns it on."""
-    options, drift = _divided(parameters)
+    """With those about drift and the warm start, if any is given. A parameter of the detector turns it on."""
+    parameters, log = _divided(parameters, WARM_START)
+    options, drift = _divided(parameters, DRIFT)
     checked = options_to_document(options_from_document(options))
+    if log:
+        checked |= {WARM_START + field: value for field, value in asdict(log_options(log)).items() if value}
     if not drift:
         return checked
     watched = drift_from_document({"detect": drift.keys() != {"half_life_visits"}, **drift})
@@ -71,10 +84,10 @@ def _options(parameters: Parameters) -> Parameters:
     return checked | {DRIFT + field: value for field, value in asdict(watched).items() if value is not None}
 
 
-def _divided(parameters: Parameters) -> tuple[Parameters, Parameters]:
-    """The algorithm's own parameters, and those about drift without their prefix."""
-    drift = {name.removeprefix(DRIFT): value for name, value in parameters.items() if name.startswith(DRIFT)}
-    return {name: value for name, value in parameters.items() if not name.startswith(DRIFT)}, drift
+def _divided(parameters: Parameters, prefix: str) -> tuple[Parameters, Parameters]:
+    """The parameters without that prefix, and those with it, which they lose."""
+    those = {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
+    return {name: value for name, value in parameters.items() if not name.startswith(prefix)}, those
 
 
 def _certified_options(parameters: Parameters) -> Parameters:
@@ -89,14 +102,27 @@ def _coefficient(parameters: Parameters) -> Parameters:
 
 
 def _safe_psrl(spec: CmdpSpec, transitions: Floats, seed: int, _episodes: int, **settings: Any) -> Run:
-    options, drift = _divided(settings)
+    settings, log = _divided(settings, WARM_START)
+    options, drift = _divided(settings, DRIFT)
     learner = SafePsrl(spec, options_from_document(options), seed, drift=drift_from_document(drift))
-    return SimulatedRun(learner, transitions, environment_seed=seed)
+    known = logged_counts(spec, transitions, seed, log_options(log)) if log else None
+    return SimulatedRun(learner, transitions, environment_seed=seed, known=known)
+
+
+def _continuing(spec: CmdpSpec, transitions: Floats, seed: int, _steps: int, **settings: Any) -> Run:
+    settings, log = _divided(settings, WARM_START)
+    if log:
+        raise SpecError("warm_start.episodes", log["episodes"], "is for tasks with episodes")
+    options, drift = _divided(settings, DRIFT)
+    learner = ContinuingPsrl(spec, options_from_document(options), seed, drift=drift_from_document(drift))
+    return ContinuingRun(learner, transitions, environment_seed=seed)
 
 
 @dataclass(frozen=True)
 class Algorithm:
     """An algorithm that `make` starts for (specification, kernel, seed, episodes to come) and its settings.
+
+    `make_continuing` does so for continuing tasks, where episodes are steps. One of both may be None.
 
     `settings` completes parameters by their defaults, and fails for unknown ones. `told` is what the algorithm is given beyond
     the problem and the data.
@@ -105,11 +131,19 @@ class Algorithm:
     name: str
     summary: str
     told: str
-    make: Callable[..., Run]
+    make: Callable[..., Run] | None
     settings: Callable[[Parameters], Parameters] = _no_parameters
+    make_continuing: Callable[..., Run] | None = None
 
     def start(self, spec: CmdpSpec, transitions: Floats, parameters: Parameters, seed: int, episodes: int) -> Run:
-        return self.make(spec, transitions, seed, episodes, **self.settings(parameters))
+        make = self.make_continuing if spec.is_continuing else self.make
+        if make is None:
+            tasks = "tasks with episodes" if spec.is_continuing else "continuing tasks"
+            raise SpecError("algorithm", self.name, f"is defined for {tasks} only")
+        return make(spec, transitions, seed, episodes, **self.settings(parameters))
+
+    def is_for(self, *, continuing: bool) -> bool:
+        return (self.make_continuing if continuing else self.make) is not None
 
     @property
     def label(self) -> str:
@@ -122,21 +156,23 @@ DOPE: Final = "Bura et al. 2022: optimistic kernel and reward, pessimistic cost"
 OPTCMDP: Final = "Efroni et al. 2020: optimistic kernel; the constraint only in the long run"
 OPTPESS_LP: Final = "Liu et al. 2021: optimistic reward, pessimistic cost, linear program"
 OPTPESS_PRIMALDUAL: Final = "Liu et al. 2021: optimistic signals with a pessimistic dual variable"
-CMDP_PSRL: Final = "Agarwal et al. 2022, adapted to episodes: posterior sampling without pessimism"
+CMDP_PSRL: Final = "Agarwal et al. 2022, where there are episodes adapted to them: posterior sampling without pessimism"
+PSCONRL: Final = "Provodin et al. 2023: the same with rarer samples; continuing tasks only"
 PSRL: Final = "Osband et al. 2013: posterior sampling without a constraint"
 SAFE_BASELINE: Final = "the optimum at the satisfiable cost in every episode: learns nothing"
 ALGORITHMS: Final = {
     algorithm.name: algorithm
     for algorithm in (
-        Algorithm("safe-psrl", PAPER, "", _safe_psrl, _options),
-        Algorithm("certified", CERTIFIED_PLANS, "", _safe_psrl, _certified_options),
+        Algorithm("safe-psrl", PAPER, "", _safe_psrl, _options, _continuing),
+        Algorithm("certified", CERTIFIED_PLANS, "", _safe_psrl, _certified_options, _continuing),
         Algorithm("dope", DOPE, "support, safe policy", DopeRun),
         Algorithm("optcmdp", OPTCMDP, "support", OptCmdpRun),
         Algorithm("optpess-lp", OPTPESS_LP, "safe policy", OptPessLpRun),
         Algorithm("optpess-primaldual", OPTPESS_PRIMALDUAL, "", OptPessPrimalDualRun, _coefficient),
-        Algorithm("cmdp-psrl", CMDP_PSRL, "", CmdpPsrlRun),
-        Algorithm("psrl", PSRL, "", PsrlRun),
-        Algorithm("safe-baseline", SAFE_BASELINE, "safe policy", SafeBaselineRun),
+        Algorithm("cmdp-psrl", CMDP_PSRL, "", CmdpPsrlRun, make_continuing=ContinuingCmdpPsrlRun),
+        Algorithm("psconrl", PSCONRL, "", None, make_continuing=PsConRlRun),
+        Algorithm("psrl", PSRL, "", PsrlRun, make_continuing=ContinuingPsrlRun),
+        Algorithm("safe-baseline", SAFE_BASELINE, "safe policy", SafeBaselineRun, make_continuing=ContinuingSafeBaselineRun),
     )
 }
 
@@ -145,10 +181,12 @@ def load_kernels() -> None:
     """Compile the kernels of every algorithm, or load them from the cache."""
     warm_up()
     warm_up_simulation()
-    spec = factored_toy()
-    transitions = spec.dirichlet_prior / spec.dirichlet_prior.sum(axis=-1, keepdims=True)
-    for algorithm in ALGORITHMS.values():
-        algorithm.start(spec, transitions, {}, 0, 1).advance(1)
+    warm_up_continuing()
+    for spec in (factored_toy(), continuing_buffer()):
+        transitions = spec.dirichlet_prior / spec.dirichlet_prior.sum(axis=-1, keepdims=True)
+        for algorithm in ALGORITHMS.values():
+            if algorithm.is_for(continuing=spec.is_continuing):
+                algorithm.start(spec, transitions, {}, 0, 1).advance(1)
 
 
 def algorithm_named(name: str) -> Algorithm:
@@ -159,7 +197,8 @@ def algorithm_named(name: str) -> Algorithm:
     return ALGORITHMS[name]
 
 
-def algorithms_named(names: str) -> list[str]:
-    """`safe-psrl,dope` or `all` as a list without repetitions."""
+def algorithms_named(names: str, *, continuing: bool = False) -> list[str]:
+    """`safe-psrl,dope` or `all` as a list without repetitions; all are those for such tasks."""
     listed = [name.strip() for name in names.split(",") if name.strip()]
-    return list(dict.fromkeys(known for name in listed for known in (ALGORITHMS if name == ALL else [name])))
+    all_names = [name for name, algorithm in ALGORITHMS.items() if algorithm.is_for(continuing=continuing)]
+    return list(dict.fromkeys(known for name in listed for known in (all_names if name == ALL else [name])))

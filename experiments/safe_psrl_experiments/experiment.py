@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from safe_psrl.errors import SpecError
+from safe_psrl.problem.checks import MAX_INTEGER, checked_integer
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_experiments.algorithms import algorithm_named
 from safe_psrl_experiments.figures import draw_figures
-from safe_psrl_experiments.results import summary_of, write_results
+from safe_psrl_experiments.results import summary_of, unit_of, write_results
 from safe_psrl_experiments.runs import Job, Report, run_jobs, run_on_cluster
 from safe_psrl_testbed import changing_scenario, scenario_named
 
@@ -20,7 +21,7 @@ CHECKPOINTS = "checkpoints"
 class Experiment:
     """What to run. `parameters` are by algorithm; `then` and `walk` change the world, as in `changing_scenario`.
 
-    Raises `SpecError` for whatever cannot be run, before anything is.
+    In a continuing task, `episodes` are steps. Raises `SpecError` for whatever cannot be run, before anything is.
     """
 
     environment: str
@@ -30,10 +31,12 @@ class Experiment:
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
     then: tuple[str, ...] = ()
     walk: str | None = None
+    first_seed: int = 1
 
     def __post_init__(self) -> None:
         if self.episodes < 1 or self.seeds < 1:
             raise SpecError("episodes, seeds", [self.episodes, self.seeds], "must be at least 1")
+        checked_integer("first_seed", self.first_seed, 0, MAX_INTEGER - self.seeds)
         if not self.algorithms:
             raise SpecError("algorithms", [], "must name one at least")
         for name in self.parameters:
@@ -43,15 +46,16 @@ class Experiment:
                 )
         changing = changing_scenario(self.environment, self.then, self.walk, self.episodes)
         scenario = changing.first
-        first, later = scenario.transitions_for(1), changing.changes_for(1, self.episodes)
+        seed = self.first_seed
+        first, later = scenario.transitions_for(seed), changing.changes_for(seed, self.episodes)
         for name in self.algorithms:
-            run = algorithm_named(name).start(scenario.spec, first, self.parameters.get(name, {}), 1, self.episodes)
+            run = algorithm_named(name).start(scenario.spec, first, self.parameters.get(name, {}), seed, self.episodes)
             run.advance(1)
             for kernel in [*later.values()][:1]:
                 run.move_to(kernel)
         for drawn in (known for known in (scenario, *(world for _, world in changing.then)) if known.transitions is None):
-            for seed in range(2, self.seeds + 1):
-                drawn.transitions_for(seed)
+            for other in self.seed_range[1:]:
+                drawn.transitions_for(other)
 
     @property
     def spec(self) -> CmdpSpec:
@@ -63,6 +67,10 @@ class Experiment:
         return [(int(text.rpartition("@")[2]), text.rpartition("@")[0]) for text in self.then]
 
     @property
+    def seed_range(self) -> range:
+        return range(self.first_seed, self.first_seed + self.seeds)
+
+    @property
     def total_episodes(self) -> int:
         return self.episodes * self.seeds * len(self.algorithms)
 
@@ -70,7 +78,7 @@ class Experiment:
         return [
             Job(self.environment, name, seed, self.episodes, self.parameters.get(name, {}), self.then, self.walk)
             for name in self.algorithms
-            for seed in range(1, self.seeds + 1)
+            for seed in self.seed_range
         ]
 
 
@@ -118,15 +126,16 @@ def caption_of(experiment: Experiment, summary: dict[str, Any]) -> str:
         if _settings(experiment, name)
     )
     seeds = "1 seed" if summary["seeds"] == 1 else f"mean and range of {summary['seeds']} seeds"
-    changes = "".join(f", then {name} after {after:,} episodes" for after, name in experiment.changes)
+    changes = "".join(f", then {name} after {after:,} {unit_of(spec)}s" for after, name in experiment.changes)
     if experiment.walk is not None:
         changes = f" with the walk {experiment.walk}"
     watched = any(_settings(experiment, name).get("drift.detect") for name in experiment.algorithms)
     marks = [*(["dotted line: the world changes"] if experiment.changes else []), *(["triangle: drift detected"] * watched)]
-    sizes = f"{spec.num_states} states, {spec.num_actions} actions, horizon {spec.horizon}"
+    horizon = "continuing" if spec.is_continuing else f"horizon {spec.horizon}"
+    sizes = f"{spec.num_states} states, {spec.num_actions} actions, {horizon}"
     return (
         f"{experiment.environment}{changes}: {sizes}; {budgets}; "
-        f"{summary['episodes']:,} episodes{' (stopped early)' if summary['interrupted'] else ''}, {seeds}\n"
+        f"{summary['episodes']:,} {unit_of(spec)}s{' (stopped early)' if summary['interrupted'] else ''}, {seeds}\n"
         + "; ".join([part for part in (settings, *marks) if part])
     )
 

@@ -24,7 +24,7 @@ from matplotlib.ticker import EngFormatter
 
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_experiments.algorithms import algorithm_named
-from safe_psrl_experiments.results import RunRecord, common_episode, per_constraint, write_file
+from safe_psrl_experiments.results import RunRecord, common_episode, per_constraint, unit_of, write_file
 
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442", "#999999")
 STYLES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)), (0, (2, 2)))
@@ -35,7 +35,6 @@ QUANTITIES: Final = {
 }
 FIGURES: Final = {"cumulative_regret.png": "Cumulative", "average_regret.png": "Average"}
 
-MANY: Final = 3  # curves that leave room for a legend among them
 PANEL_WIDTH: Final = 5.5  # inches
 CAPTION_WIDTH: Final = 75  # characters that fit under a panel
 
@@ -53,7 +52,7 @@ def draw_figures(
     }
     paths = [directory / name for name in FIGURES]
     for path, kind in zip(paths, FIGURES.values(), strict=True):
-        figure = regret_figure(kind, panels, caption)
+        figure = regret_figure(kind, panels, caption, unit_of(spec))
         for axis in figure.axes:
             _draw_marks(axis, records, changes)
         save_figure(path, figure, caption)
@@ -90,25 +89,22 @@ def _curves(records: list[RunRecord], columns: list[str]) -> Curves:
     return curves
 
 
-def regret_figure(kind: str, panels: dict[str, Curves], caption: str) -> Figure:
+def regret_figure(kind: str, panels: dict[str, Curves], caption: str, unit: str = "episode") -> Figure:
     """The panels of one kind of figure, "Cumulative" or "Average", with the caption below."""
     figure, axes = plt.subplots(1, len(panels), figsize=(PANEL_WIDTH * len(panels), 5.2), layout="constrained")
     for axis, (label, curves) in zip(axes, panels.items(), strict=True):
         for i, (name, (episodes, regret)) in enumerate(curves.items()):
             _draw_curve(axis, i, name, episodes, regret / episodes if kind == "Average" else regret)
         axis.axhline(0.0, color="black", linewidth=0.8)
-        unit = "per episode" if kind == "Average" else "summed over episodes"
-        axis.set(title=f"{kind} {label}", xlabel="episode", ylabel=f"{QUANTITIES[label]} ({unit})")
+        how = f"per {unit}" if kind == "Average" else f"summed over {unit}s"
+        axis.set(title=f"{kind} {label}", xlabel=unit, ylabel=f"{QUANTITIES[label]} ({how})")
         if kind == "Average":
             axis.set_xscale("log")
         else:
             axis.yaxis.set_major_formatter(EngFormatter(sep=""))
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
-        if len(curves) <= MANY:
-            axis.legend()
-    if len(curves) > MANY:  # beside so many curves there is no room: once, above all panels
-        figure.legend(*axis.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=9)
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=9)
     wrapped = "\n".join(textwrap.fill(line, CAPTION_WIDTH * len(panels)) for line in caption.splitlines())
     figure.supxlabel(wrapped, fontsize=8.5, color="#444444")
     return figure

@@ -14,7 +14,7 @@ from safe_psrl_experiments.figures import moving_mean, save_figure
 from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation
 from safe_psrl_testbed.base_stations.world import CLASSES, BaseStations
 from safe_psrl_testbed.lte.simulation import LteSimulation
-from safe_psrl_testbed.media import FAST, LEARNED, MediaHistory
+from safe_psrl_testbed.media import FAST, LEARNED, SHADOW, MediaHistory
 
 LTE_WINDOW: Final = 40  # episodes of a moving mean
 STATIONS_WINDOW: Final = 5
@@ -22,6 +22,7 @@ SHOWN_EPOCHS: Final = 60  # of the buffers' traces, at the end of the run
 CLASS_COLOURS: Final = ("#009E73", "#0072B2", "#E69F00")
 LOOKS: Final[dict[str, tuple[str, Any]]] = {
     LEARNED: ("#0072B2", "-"),
+    SHADOW: ("#E69F00", "-"),
     "always-slow": ("#999999", ":"),
     "always-fast": ("#D55E00", "--"),
     "fast-below-half": ("#CC79A7", "-."),
@@ -34,6 +35,7 @@ def draw_media(path: Path, simulation: LteSimulation | BaseStationsSimulation, s
     figure = Figure(figsize=(12, 10 if isinstance(simulation, LteSimulation) else 9), layout="constrained")
     played = {name: history for name, history in simulation.histories.items() if history.episodes}
     if isinstance(simulation, LteSimulation):
+        played |= {SHADOW: simulation.watched} if simulation.watched.episodes else {}
         caption = _draw_lte_cell(figure, played, summary)
     else:
         caption = _draw_base_stations(figure, simulation, played, summary)
@@ -45,10 +47,11 @@ def _draw_lte_cell(figure: Figure, played: Mapping[str, MediaHistory], summary: 
     """Draw the panels and the legend; returns the caption."""
     axes = figure.subplots(3, 2)
     _stalls_and_costs(axes[0, 0], axes[0, 1], played, summary["cost_budget"], LTE_WINDOW)
-    _regret(axes[1, 0], played[LEARNED].constraint_regret, summary)
+    _regret(axes[1, 0], played[LEARNED].constraint_regret, _promoted(played), summary)
     _kernel(axes[1, 1], summary["kernel"])
     _buffers(axes[2, 0], played, LEARNED)
-    _buffers(axes[2, 1], played, summary["best_fixed_within_budget"] or "always-slow")
+    beside = SHADOW if SHADOW in played else "always-slow"
+    _buffers(axes[2, 1], played, summary["best_fixed_within_budget"] or beside)
     handles = {label: line for axis in axes[0] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=6, fontsize=9)
     for axis in axes.flat:
@@ -56,7 +59,7 @@ def _draw_lte_cell(figure: Figure, played: Mapping[str, MediaHistory], summary: 
     return (
         f"LTE cell in ns-3: {summary['ues']} UEs, {len(summary['agents'])} agent(s), method {summary['method']}, "
         f"seed {summary['seed']}, {summary['episodes']:,} episodes of 10 epochs of {summary['epoch_ms']} ms. "
-        f"Stalls and cost: mean over UEs and {LTE_WINDOW} episodes."
+        f"{_shadow_caption(summary)}Stalls and cost: mean over UEs and {LTE_WINDOW} episodes."
     )
 
 
@@ -85,20 +88,36 @@ def _draw_base_stations(
     )
 
 
+def _shadow_caption(summary: dict[str, Any]) -> str:
+    """Of the dashed line."""
+    if "shadow" not in summary:
+        return ""
+    return f"In shadow for {summary['shadow']['episodes']:,} episodes, where {summary['shadow']['rule']} acts, then promoted.\n"
+
+
+def _promoted(played: Mapping[str, MediaHistory]) -> int:
+    """The episodes in shadow, before the first that is learned live."""
+    return played[SHADOW].episodes if SHADOW in played else 0
+
+
 def _stalls_and_costs(stalls: Axes, costs: Axes, played: Mapping[str, MediaHistory], budget: float, window: int) -> None:
     """Both panels, with a curve for each policy: means over UEs and the last `window` episodes."""
     for name, history in played.items():
         colour, style = LOOKS[name]
         for axis, values in ((stalls, history.stalls), (costs, history.costs)):
-            axis.plot(*moving_mean(values.mean(axis=1), window), color=colour, linestyle=style, linewidth=2, label=name)
+            episodes, means = moving_mean(values.mean(axis=1), window)
+            begin = _promoted(played) if name == LEARNED else 0
+            axis.plot(begin + episodes, means, color=colour, linestyle=style, linewidth=2, label=name)
+            if begin:
+                axis.axvline(begin, color="#777777", linewidth=1, linestyle="--")
     costs.axhline(budget, color="black", linewidth=1.2, label="budget")
     stalls.set(title="Stalls", ylabel="stalled epochs of an episode's 10", ylim=(0, 10.3), xlabel="episode")
     costs.set(title="Cost against the budget", ylabel="fast epochs of an episode", ylim=(-0.3, 10.3), xlabel="episode")
 
 
-def _regret(axis: Axes, regret: NDArray[np.float64], summary: dict[str, Any]) -> None:
-    """Of each UE, and of an agent that they share."""
-    episodes = np.arange(1, len(regret) + 1)
+def _regret(axis: Axes, regret: NDArray[np.float64], begin: int, summary: dict[str, Any]) -> None:
+    """Of each UE, and of an agent that they share; after `begin` episodes in shadow, which do not count."""
+    episodes = begin + np.arange(1, len(regret) + 1)
     for ue in range(regret.shape[1]):
         axis.plot(episodes, regret[:, ue], color="#0072B2", alpha=0.6, linewidth=1.3)
         axis.annotate(f"UE {ue + 1}", (episodes[-1], regret[-1, ue]), fontsize=8, xytext=(3, -3), textcoords="offset points")
@@ -110,7 +129,7 @@ def _regret(axis: Axes, regret: NDArray[np.float64], summary: dict[str, Any]) ->
     axis.axhline(summary["horizon"], color="#D55E00", linestyle="--", linewidth=1.2)
     axis.annotate(
         "one horizon above the budget",
-        (1, summary["horizon"]),
+        (begin + 1, summary["horizon"]),
         fontsize=8,
         color="#D55E00",
         xytext=(0, 3),

@@ -81,10 +81,22 @@ def write_file(path: Path, content: str | bytes) -> None:
     draft.replace(path)
 
 
+def unit_of(spec: CmdpSpec) -> str:
+    """What is counted: in a continuing task, steps take the place of episodes in every file."""
+    return "step" if spec.is_continuing else "episode"
+
+
+def in_units(spec: CmdpSpec, summary: Any) -> Any:
+    """The summary with the names of its unit."""
+    if isinstance(summary, dict):
+        return {key.replace("episode", unit_of(spec)): in_units(spec, value) for key, value in summary.items()}
+    return [in_units(spec, value) for value in summary] if isinstance(summary, list) else summary
+
+
 def results_csv(spec: CmdpSpec, records: list[RunRecord]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["algorithm", "seed", *columns(spec)])
+    writer.writerow(["algorithm", "seed", *(column.replace("episode", unit_of(spec)) for column in columns(spec))])
     for record in records:
         writer.writerows([record.algorithm, record.seed, *row.values()] for row in record.rows)
     return text.getvalue()
@@ -204,8 +216,8 @@ def _change_lines(summary: dict[str, Any]) -> list[str]:
 def write_results(directory: Path, spec: CmdpSpec, summary: dict[str, Any], records: list[RunRecord]) -> list[Path]:
     paths = [directory / "results.csv", directory / "summary.json", directory / "comparison.md"]
     write_file(paths[0], results_csv(spec, records))
-    write_file(paths[1], json.dumps(summary, indent=2) + "\n")
-    write_file(paths[2], comparison_table(summary))
+    write_file(paths[1], json.dumps(in_units(spec, summary), indent=2) + "\n")
+    write_file(paths[2], comparison_table(summary).replace("episode", unit_of(spec)))
     return paths
 
 

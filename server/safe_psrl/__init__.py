@@ -14,18 +14,21 @@ The paper's symbols and our names:
 Axes are always in the order constraint or signal, step, state, action, next state.
 """
 
+from safe_psrl.continuing import ContinuingPsrl, ContinuingState, EpochPlan
+from safe_psrl.continuing_simulation import ContinuingRun
 from safe_psrl.errors import InfeasibleError, SafePsrlError, SpecError, TransitionError
 from safe_psrl.learner import AgentState, Plan, SafePsrl, act
 from safe_psrl.methods.bounds import constraint_regret_bound, dual_variable_bound, feasibility_episode, psrl_term
 from safe_psrl.planning.optimum import Optimum, exact_optimum
 from safe_psrl.posterior.initial_counts import InitialCounts
+from safe_psrl.problem.constraint import Constraint
 from safe_psrl.problem.options import PESSIMISM_PRESETS, DriftOptions, SafePsrlOptions
 from safe_psrl.problem.presets import PRESETS, preset
-from safe_psrl.problem.spec import CmdpSpec, Constraint
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.simulation import SimulatedRun
 from safe_psrl.transition import Transition
 from safe_psrl.version import __version__
-from safe_psrl.warm_up import warm_up, warm_up_simulation
+from safe_psrl.warm_up import warm_up, warm_up_continuing, warm_up_simulation
 
 __all__ = [
     "PESSIMISM_PRESETS",
@@ -33,7 +36,11 @@ __all__ = [
     "AgentState",
     "CmdpSpec",
     "Constraint",
+    "ContinuingPsrl",
+    "ContinuingRun",
+    "ContinuingState",
     "DriftOptions",
+    "EpochPlan",
     "InfeasibleError",
     "InitialCounts",
     "Optimum",
@@ -54,5 +61,6 @@ __all__ = [
     "preset",
     "psrl_term",
     "warm_up",
+    "warm_up_continuing",
     "warm_up_simulation",
 ]

@@ -15,7 +15,7 @@ from safe_psrl.arrays import Floats, Mask, Policies
 from safe_psrl.learner import AgentState, Plan, SafePsrl, estimated_signals
 from safe_psrl.posterior.uncertainty import Belief, belief_of, value_and_variance
 from safe_psrl.problem.checks import checked_integer, sealed
-from safe_psrl.problem.spec import MIN_SLACK
+from safe_psrl.problem.constraint import MIN_SLACK
 
 BUDGET_FACTORS: Final = (0.9, 1.0, 1.1)
 
@@ -91,17 +91,23 @@ def exchange_rate(learner: SafePsrl, state: AgentState, mixture: Policies, share
 
 
 def plan_with_budgets(learner: SafePsrl, state: AgentState, factor: float, stop: Mask | None = None) -> Plan | None:
-    """The plan for the next episode on the same sample if every budget were `factor` times as large.
+    """The plan for the next episode on the same sample if every budget were `factor` times as large, as `with_budgets`."""
+    changed = with_budgets(learner, factor)
+    return None if changed is None else changed.plan(state, stop)
 
-    A budget is at most the horizon. None if one would not exceed its satisfiable cost: then there is no such plan.
+
+def with_budgets(learner: SafePsrl, factor: float) -> SafePsrl | None:
+    """The learner with every budget `factor` times as large, but at most the horizon, or 1 as an average per step.
+
+    None if a budget would not exceed its satisfiable cost: then there is no plan.
     """
     spec = learner.spec
-    budgets = np.minimum(factor * spec.cost_budgets, spec.horizon)
+    budgets = np.minimum(factor * spec.cost_budgets, spec.horizon or 1)
     if (budgets - spec.satisfiable_costs < MIN_SLACK).any():
         return None
     changed = copy(learner)
     changed.problem = learner.problem._replace(tau=sealed(budgets))
-    return changed.plan(state, stop)
+    return changed
 
 
 def _belief_from(learner: SafePsrl, state: AgentState, step: int) -> Belief:

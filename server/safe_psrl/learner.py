@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from safe_psrl.arrays import Floats, Mask, Policies, Policy
-from safe_psrl.errors import PlanStoppedError
+from safe_psrl.errors import PlanStoppedError, SpecError
 from safe_psrl.methods.certified import BASES, begin_certified_episode
 from safe_psrl.methods.episode import Draft, Problem, assumption_is_certain, begin_episode, empty_draft, problem_of
 from safe_psrl.planning.evaluation import evaluate_mixture, evaluate_policy
@@ -23,7 +23,7 @@ from safe_psrl.posterior.streams import MAX_SEED
 from safe_psrl.posterior.uncertainty import belief_of
 from safe_psrl.problem.checks import checked_integer, sealed
 from safe_psrl.problem.options import DriftOptions, SafePsrlOptions
-from safe_psrl.problem.spec import CmdpSpec
+from safe_psrl.problem.spec import CONTINUING, CmdpSpec
 from safe_psrl.transition import Transition, check_transition
 
 
@@ -176,6 +176,13 @@ class SafePsrl:
             for signal, seen in zip(sums, (reward, *costs), strict=True):
                 signal[pair] = signal[pair] * keep + seen
 
+    def replace_signals(self, tables: Tables, before: Transition, after: Transition) -> None:
+        """Learn the reward and costs of `after` in place of those of `before`, which was counted in full, in place."""
+        pair = before.step % len(tables.visits), before.state, before.action
+        signals = zip(tables.signal_sums, (before.reward, *before.costs), (after.reward, *after.costs), strict=True)
+        for signal, old, new in signals:
+            signal[pair] = min(max(signal[pair] + (new - old), 0.0), tables.visits[pair])  # rounding must not leave the range
+
     def read_drift(self, state: AgentState) -> DriftReading | None:
         """Whether drift is detected in a state that is settled; None if it is not watched for."""
         if not self.drift.detect:
@@ -197,6 +204,8 @@ class SafePsrl:
 
     def plan(self, state: AgentState, stop: Mask | None = None) -> Plan:
         """What that episode will play, of a state that is settled. Raises `PlanStoppedError` once `stop` [1] is set."""
+        if self.spec.is_continuing:
+            raise SpecError("horizon", CONTINUING, "has no episodes: use ContinuingPsrl")
         k, draft = state.episode + 1, empty_draft(self.spec, certified=self.options.is_certified, stop=stop)
         draws, satisfied = self._begin(state, k, draft)
         if draft.stop[0]:

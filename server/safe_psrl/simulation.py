@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from safe_psrl.arrays import Counts, Floats, Mask, NextStates, Policy, Words
 from safe_psrl.compiled import compiled
-from safe_psrl.learner import AgentState, SafePsrl, Tables
+from safe_psrl.learner import AgentState, SafePsrl, Tables, estimated_signals
 from safe_psrl.methods.certified import begin_certified_episode
 from safe_psrl.methods.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
 from safe_psrl.planning.evaluation import dot, evaluate_mixture, evaluate_policy
 from safe_psrl.planning.optimum import checked_kernel, exact_optimum
 from safe_psrl.posterior.drift import count_visit, forget, total_statistic
+from safe_psrl.posterior.initial_counts import InitialCounts
 from safe_psrl.posterior.streams import ENVIRONMENT, MAX_SEED, stream_of, uniform
 from safe_psrl.problem.checks import checked_integer, sealed
 from safe_psrl.problem.spec import CmdpSpec
@@ -74,16 +75,16 @@ def world_of(truth: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False) ->
     )
 
 
-def empty_ledger(spec: CmdpSpec) -> Ledger:
-    regret, greatest, strong = (np.zeros(spec.num_constraints) for _ in range(3))
+def empty_ledger(num_constraints: int) -> Ledger:
+    regret, greatest, strong = (np.zeros(num_constraints) for _ in range(3))
     return Ledger(np.zeros(1), regret, greatest, strong, np.zeros(1, np.int64), np.zeros(1, np.int64))
 
 
-def fresh_memory(learner: SafePsrl) -> Memory:
-    """Of a learner that has seen nothing."""
-    state = learner.initial_state()
+def fresh_memory(learner: SafePsrl, known: InitialCounts | None = None) -> Memory:
+    """Of a learner that has seen nothing but what is `known`."""
+    state = learner.initial_state(known)
     counts, sums, visits, recent, drift = state.tables.copy()
-    signals, learned = learner.spec.signals.copy(), learner.spec.learned
+    signals, learned = np.array(estimated_signals(learner.spec, sums, visits)), learner.spec.learned
     return Memory(state.dual_variables.copy(), counts, sums, visits, recent, drift, signals, learned)
 
 
@@ -91,7 +92,7 @@ class SimulatedRun:
     """Safe PSRL against the kernel `transitions`, from its first episode on.
 
     `true_signals` are the means that the world pays; the specification's own unless given. With `noisy`, each reward and cost
-    is drawn as 0 or 1. The environment's randomness is the stream of (`environment_seed`, episode).
+    is drawn as 0 or 1. The environment's randomness is the stream of (`environment_seed`, episode). `known` is a warm start.
     """
 
     def __init__(
@@ -102,13 +103,14 @@ class SimulatedRun:
         environment_seed: int = 0,
         true_signals: Floats | None = None,
         noisy: bool = False,
+        known: InitialCounts | None = None,
     ) -> None:
         spec = learner.spec
         self._truth = spec if true_signals is None else spec.with_signals(true_signals)
         self.episode = 0
         self.world = world_of(self._truth, transitions, noisy=noisy)
-        self.ledger = empty_ledger(spec)
-        self._memory = fresh_memory(learner)
+        self.ledger = empty_ledger(spec.num_constraints)
+        self._memory = fresh_memory(learner, known)
         # Read-only views have the types of the learner's state: kernels that both call are compiled once.
         views = {name: sealed(table.view()) for name, table in self._memory._asdict().items()}
         self._seen = self._memory._replace(**views)

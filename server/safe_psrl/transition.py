@@ -5,13 +5,14 @@ from typing import NamedTuple
 import numpy as np
 
 from safe_psrl.errors import TransitionError
+from safe_psrl.problem.checks import MAX_INTEGER
 from safe_psrl.problem.spec import CmdpSpec
 
 
 class Transition(NamedTuple):
     """One observed step. Reward and costs matter only where they are learned."""
 
-    step: int  # from 0
+    step: int  # from 0; of a continuing task, since its beginning
     state: int
     action: int
     next_state: int
@@ -22,7 +23,7 @@ class Transition(NamedTuple):
 def check_transition(spec: CmdpSpec, transition: Transition) -> None:
     step, state, action, next_state, reward, costs = transition
     for field, value, bound in (
-        ("step", step, spec.horizon),
+        ("step", step, MAX_INTEGER if spec.is_continuing else spec.horizon),
         ("state", state, spec.num_states),
         ("action", action, spec.num_actions),
         ("next_state", next_state, spec.num_states),

@@ -2,13 +2,18 @@
 
 from collections.abc import Iterable
 
+from safe_psrl.average_explanation import action_advantages
+from safe_psrl.comparison import average_values
+from safe_psrl.continuing import ContinuingPsrl
+from safe_psrl.continuing_simulation import ContinuingRun
 from safe_psrl.explanation import action_values, mixture_of
 from safe_psrl.learner import SafePsrl
 from safe_psrl.methods.bounds import constraint_regret_bound
 from safe_psrl.planning.optimum import exact_optimum
+from safe_psrl.problem.constraint import Constraint
 from safe_psrl.problem.options import METHODS, SafePsrlOptions
 from safe_psrl.problem.presets import factored_toy
-from safe_psrl.problem.spec import CmdpSpec, Constraint
+from safe_psrl.problem.spec import CONTINUING, CmdpSpec
 from safe_psrl.simulation import SimulatedRun
 from safe_psrl.transition import Transition
 
@@ -28,6 +33,19 @@ def warm_up(methods: Iterable[str] = METHODS) -> None:
             action_values(learner, state, *mixture_of(plan), 0, 0)
 
 
+def warm_up_continuing(methods: Iterable[str] = METHODS) -> None:
+    """The same for continuing tasks: `ContinuingPsrl`, `ContinuingRun` and their optimum."""
+    for spec in _problems(CONTINUING):
+        kernel = (spec.dirichlet_prior / spec.dirichlet_prior.sum(axis=-1, keepdims=True))[0]
+        for method in methods:
+            learner = ContinuingPsrl(spec, SafePsrlOptions(method))
+            state, plan = learner.start_epoch(learner.initial_state(), 0)
+            learner.observe(state, Transition(0, 0, learner.act(plan, 0, 0), 0))
+            action_advantages(learner, state.learned, plan.probabilities, 0)
+            average_values(learner.base, state.learned, plan.probabilities, 0)
+            ContinuingRun(learner, kernel).advance(1)
+
+
 def warm_up_simulation() -> None:
     """The same for the library's `SimulatedRun` and `exact_optimum`, which no service runs."""
     for spec in _problems():
@@ -37,7 +55,9 @@ def warm_up_simulation() -> None:
             SimulatedRun(SafePsrl(spec, SafePsrlOptions(method)), kernel).advance(1)
 
 
-def _problems() -> tuple[CmdpSpec, CmdpSpec]:
+def _problems(horizon: int | str = 1) -> list[CmdpSpec]:
     """One of one constraint, one of two."""
     limits = [Constraint(name, [[0]], 1, 0) for name in ("one", "other")]
-    return factored_toy(), CmdpSpec(num_states=1, num_actions=1, horizon=1, reward=[[0]], constraints=limits)
+    return [
+        CmdpSpec(num_states=1, num_actions=1, horizon=horizon, reward=[[0]], constraints=limits[:count]) for count in (1, 2)
+    ]

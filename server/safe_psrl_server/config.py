@@ -27,6 +27,14 @@ class Limits(_Section):
     """Bounds on what clients can make the server use."""
 
     max_agents: int = Field(10_000, ge=1, description="Maximum number of agents.")
+    max_resident_agents: int = Field(
+        10_000,
+        ge=1,
+        description="Agents kept in memory; beyond it the least recently used leave, and are loaded at their next use.",
+    )
+    max_resident_bytes: int = Field(
+        0, ge=0, description="Memory of the agents kept, estimated from their tables; 0: as much as max_resident_agents need."
+    )
     max_table_entries: int = Field(20_000_000, ge=1, description="Maximum entries in one agent's transition counts.")
     max_total_table_entries: int = Field(
         500_000_000, ge=1, description="Maximum entries of all agents together; bounds the server's memory."
@@ -52,7 +60,9 @@ class Limits(_Section):
     )
     connection_grace_seconds: float = Field(120.0, gt=0, description="Time for the calls on a connection that is being closed.")
     call_seconds: float = Field(60.0, gt=0, description="Maximum duration of a call that writes, whatever its deadline.")
-    max_agents_in_metrics: int = Field(1_000, ge=0, description="Maximum agents with series in /metrics: those created first.")
+    max_agents_in_metrics: int = Field(
+        1_000, ge=0, description="Maximum agents with series in /metrics: those created first. Totals are about all."
+    )
     planning_threads: int = Field(2, ge=1, le=256, description="Long plans computed concurrently.")
     episode_timeout_seconds: float = Field(
         3600.0, gt=0, description="Default for agents: after this time without activity an open episode can be replaced."
@@ -98,6 +108,14 @@ class SnapshotPolicy(_Section):
     check_seconds: float = Field(10.0, gt=0, description="Interval of the check.")
 
 
+class Backups(_Section):
+    """Backups of the embedded store while the service runs."""
+
+    directory: Path | None = Field(None, description="Where to: a directory for this server alone. Unset: none are made.")
+    every_seconds: float = Field(3600.0, ge=1, description="Interval.")
+    keep: int = Field(24, ge=1, description="Newest backups that are kept.")
+
+
 class DeclaredAgent(_Section):
     """An agent that is created at start-up, or brought to this definition if it exists."""
 
@@ -122,6 +140,10 @@ class ServerConfig(_Section):
     metrics: str = Field(
         "127.0.0.1:9464", description="Address of /metrics and /healthz: HTTP on loopback, else HTTPS; empty: none."
     )
+    metrics_agents: str = Field(
+        "*",
+        description="Agents with series in /metrics, such as cell/*; at most limits.max_agents_in_metrics of them.",
+    )
     store: str = Field("sqlite:safe-psrl-data", description="sqlite:DIRECTORY, postgresql://… or memory:.")
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -129,6 +151,7 @@ class ServerConfig(_Section):
     warm_up: str = Field(
         "all", description="The method whose kernels are loaded before the service is ready; others load at their first use."
     )
+    otlp: str = Field("", description="OpenTelemetry collector that receives traces: http(s)://HOST:PORT; empty: none.")
     reflection: bool = Field(True, description="Serve gRPC reflection.")
     refresh_seconds: float = Field(
         5.0, gt=0, description="How far metrics and WatchAgents may lag behind other replicas on the same database."
@@ -137,6 +160,7 @@ class ServerConfig(_Section):
     quotas: Quotas = Quotas()
     security: Security = Security()
     snapshots: SnapshotPolicy = SnapshotPolicy()
+    backups: Backups = Backups()
     agents: list[DeclaredAgent] = Field(default_factory=list, description="Agents that must exist.")
 
 

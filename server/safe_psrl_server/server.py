@@ -34,7 +34,7 @@ from safe_psrl_server.errors import DataLossError, ServiceError
 from safe_psrl_server.metrics.agents import AgentCollector
 from safe_psrl_server.metrics.calls import CallMetrics
 from safe_psrl_server.metrics.http import HttpEndpoint
-from safe_psrl_server.metrics.meter import Meter
+from safe_psrl_server.metrics.meter import open_meter
 from safe_psrl_server.rpc.admin import AdminService
 from safe_psrl_server.rpc.control import ControlService
 from safe_psrl_server.rpc.errors import Rejections
@@ -44,6 +44,7 @@ from safe_psrl_server.security.access import AccessControl, may_scrape
 from safe_psrl_server.security.identities import IdentitiesError, IdentityStore
 from safe_psrl_server.security.tls import certificates_of, is_local
 from safe_psrl_server.store import StoreFailedError, open_store, redacted_address
+from safe_psrl_server.store.scheduled_backup import scheduled_backup
 
 ALL_METHODS: Final = "all"
 DECLARED: Final = "declared in the configuration"
@@ -59,7 +60,7 @@ class Server:
         self.target = ""  # where clients connect, once started
         self.metrics_port: int | None = None
         self.metrics_url = ""  # empty if there are none
-        meter = Meter()
+        meter = open_meter(config.otlp)
         self._store = open_store(config.store)
         self.agents = AgentService(
             self._store, config.limits, config.snapshots, meter=meter, refresh_seconds=config.refresh_seconds
@@ -68,10 +69,12 @@ class Server:
         self._health = HealthService(config.limits.watch_seconds)
         self._identities: IdentityStore | None = None
         self._http: HttpEndpoint | None = None
+        self._backups: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen, then recover, then serve. Calls that come before that are UNAVAILABLE. Raises `StoreError`, `ConfigError`."""
         self._identities = self._load_identities()
+        backups = scheduled_backup(self.config.store, self.config.backups, self.agents.meter.registry)
         await self._store.open()
         self._grpc = self._build_grpc()
         try:
@@ -90,6 +93,7 @@ class Server:
             await self._store.close()
             raise
         self.agents.start_upkeep()
+        self._backups = None if backups is None else asyncio.create_task(backups.run())
         self._health.serve()
         log.info(
             "serving",
@@ -106,11 +110,15 @@ class Server:
         log.info("draining", seconds=self.config.drain_seconds)
         self._health.drain()
         self.agents.draining.set()
+        if self._backups is not None:
+            self._backups.cancel()
+            await asyncio.wait([self._backups])
         await self._grpc.stop(self.config.drain_seconds)
         await self.agents.close()
         await self._store.close()
         if self._http is not None:
             self._http.stop()
+        await asyncio.to_thread(self.agents.meter.close)
         log.info("stopped")
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
@@ -141,6 +149,7 @@ class Server:
     def _build_grpc(self) -> grpc.aio.Server:
         limits = self.config.limits
         server = grpc.aio.server(
+            interceptors=self.agents.meter.interceptors(),
             options=[
                 ("grpc.max_receive_message_length", limits.max_message_bytes),
                 ("grpc.max_send_message_length", -1),
@@ -225,7 +234,7 @@ class Server:
         else:
             certificates.context()  # raises `ConfigError` now
         registry = self.agents.meter.registry
-        registry.register(AgentCollector(self.agents, self._store, asyncio.get_running_loop()))
+        registry.register(AgentCollector(self.agents, self._store, asyncio.get_running_loop(), self.config.metrics_agents))
         tls = None if certificates is None else certificates.context
         place = host.removeprefix("[").removesuffix("]"), int(port)
         endpoint = HttpEndpoint(place, registry, self._is_ready, self._may_scrape, tls)

@@ -64,8 +64,10 @@ def verify(server: ServerProcess, directory: Path) -> None:
 
 
 def transitions(server: ServerProcess) -> dict[str, int]:
-    reply = server.admin.ListAgents(admin_pb2.ListAgentsRequest(), timeout=30)
-    return {status.agent: status.transitions for status in reply.agents}
+    """By the agents themselves: after a crash, listings on PostgreSQL are brought up to date in the background."""
+    names = [status.agent for status in server.admin.ListAgents(admin_pb2.ListAgentsRequest(), timeout=30).agents]
+    requests = [admin_pb2.GetAgentRequest(agent=name) for name in names]
+    return {request.agent: server.admin.GetAgent(request, timeout=30).status.transitions for request in requests}
 
 
 def wait_for_more(server: ServerProcess, than: Mapping[str, int]) -> dict[str, int]:

@@ -64,6 +64,9 @@ MUTATIONS = [
     ("SafePsrlDiskFilling", "86400", "93600"),
     ("SafePsrlDiskFilling", "for: 1h", "for: 45m"),
     ("SafePsrlDiskLow", "< 1073741824", "<= 1073741824"),
+    ("SafePsrlBackupOld", "> 2 *", "> 1.9 *"),
+    ("SafePsrlBackupOld", "> 2 *", "> 2.1 *"),
+    ("SafePsrlBackupOld", "for: 10m", "for: 9m"),
 ]
 
 

@@ -21,7 +21,7 @@ from tests.deploy.commands import run
 from tests.safe_psrl_server.store.appending import execute
 from tests.service_fixtures import Command, safe_psrl  # noqa: F401  # a fixture
 from tests.system.postgres_process import PostgresProcess, binaries
-from tests.system.server_process import SCRIPT, NewServer
+from tests.system.server_process import SCRIPT, NewServer, wait_until
 
 
 def stored(directory: Path) -> list[Row]:
@@ -54,6 +54,34 @@ def test_an_embedded_store_is_backed_up_under_load(new_server: NewServer, tmp_pa
     assert all(before[agent] <= restored[agent] < after[agent] for agent in before)
     with load_on(other):
         wait_for_more(other, restored)  # it goes on from there
+
+
+@pytest.mark.slow
+def test_scheduled_backups_under_load_are_kept_and_restored(new_server: NewServer, tmp_path: Path) -> None:
+    """Made every two seconds while agents play and the server is killed; the newest two are whole, and prefixes."""
+    busy = new_server(settings=f'{KEEP_EVENTS}[backups]\ndirectory = "{tmp_path / "kept"}"\nevery_seconds = 2\nkeep = 2\n')
+
+    def kept() -> list[Path]:
+        return sorted(path for path in (tmp_path / "kept").glob("*Z"))
+
+    busy.start()
+    with load_on(busy):
+        before = wait_for_more(busy, {})
+        first = wait_until(kept, 60, "a backup is made")[0]
+        busy.kill()
+        busy.start()
+        wait_until(lambda: len(kept()) == 2 and first not in kept(), 60, "the first is replaced")
+        wait_for_more(busy, transitions(busy))
+        assert busy.stop() == 0
+    for number, backup in enumerate(kept()):
+        restored = tmp_path / f"restored-{number}"
+        assert run(*SCRIPT, "store", "restore", backup, "--to", f"sqlite:{restored}").returncode == 0
+        check_prefix(stored(restored), stored(busy.data))
+    other = new_server()
+    other.store = f"sqlite:{restored}"
+    other.start()
+    verify(other, tmp_path)
+    assert all(before[agent] <= count for agent, count in transitions(other).items())
 
 
 @pytest.mark.slow

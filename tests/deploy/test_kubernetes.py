@@ -132,6 +132,11 @@ def test_probes_ask_the_health_service() -> None:
         assert container()[probe]["grpc"] == {"port": PORTS["grpc"]}
 
 
+def test_a_rolling_update_starts_a_pod_before_it_stops_one() -> None:
+    strategy = only("Deployment")["spec"]["strategy"]
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+
+
 def test_the_deployment_lives_longer_than_the_drain() -> None:
     drain = tomllib.loads((BASE / "config.toml").read_text(encoding="utf-8"))["drain_seconds"]
     pause = int(container()["lifecycle"]["preStop"]["exec"]["command"][1])

@@ -83,7 +83,8 @@ def prometheus(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """With two agents under way: one that does as the plan says, and one whose client overrides every action."""
     root = tmp_path_factory.mktemp("live")
     with ExitStack() as stack:
-        server = stack.enter_context(EmbeddedServer(store=f"sqlite:{root / 'store'}", metrics="127.0.0.1:0", snapshots=OFTEN))
+        settings = {"snapshots": OFTEN, "backups": {"directory": root / "backups"}}
+        server = stack.enter_context(EmbeddedServer(store=f"sqlite:{root / 'store'}", metrics="127.0.0.1:0", **settings))
         client = stack.enter_context(Client(server.target))
         for seed, name in enumerate((HEALTHY, OVERSPENDING)):
             client.create_agent(name, "streaming-buffer", seed=seed)

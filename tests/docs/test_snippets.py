@@ -18,7 +18,17 @@ from tests.docs.markdown import ROOT, pages
 from tests.system.server_process import reserved_port
 from tests.test_readme import BIN, TIDY, blocks, commands
 
-WRITTEN_FOR_USERS = ("getting-started", "your-environment", "protocol", "algorithm", "library", "experiments", "gymnasium")
+WRITTEN_FOR_USERS = (
+    "getting-started",
+    "your-environment",
+    "protocol",
+    "algorithm",
+    "library",
+    "experiments",
+    "gymnasium",
+    "trust",
+    "continuing",
+)
 FILE = re.compile(r"^# ([\w-]+\.\w+)\n")
 EXECUTED = {"sh", "python"}
 SHOWN = {"text", "go", "mermaid", "toml", "json", "console"}

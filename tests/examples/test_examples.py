@@ -79,6 +79,15 @@ def test_the_same_through_a_service_gives_the_same() -> None:
 
 
 @pytest.mark.slow
+def test_a_cell_takes_over_from_a_rule_after_its_neighbours_start() -> None:
+    output = run("neighbouring_cell")
+    assert "the verdict: may be promoted" in output
+    rewards = [float(reward) for reward in re.findall(r"reward (\S+),", output)]
+    assert rewards[2] > rewards[0]
+    assert float(re.findall(r"live: .* cost (\S+)", output)[0]) <= 5.2
+
+
+@pytest.mark.slow
 def test_the_tour_learns_within_the_budget_and_draws_its_figures(tmp_path: Path) -> None:
     """As a whole; it takes less than a minute."""
     command = [sys.executable, "-W", "error", EXAMPLES / "tour.py"]

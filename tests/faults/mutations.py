@@ -233,9 +233,9 @@ MUTATIONS: Final = (
         [
             Edit(
                 DECISIONS,
-                "        return Decision([], Reported(episode, step, seen.next_state, True,",
+                "        return Decision([], Reported(episode, step, seen, True,",
                 "        again = observing(record, episode, [seen], False, now_micros)\n"
-                "        return Decision(again, Reported(episode, step, seen.next_state, True,",
+                "        return Decision(again, Reported(episode, step, seen, True,",
             )
         ],
     ),

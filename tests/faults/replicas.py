@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+import psycopg
+
 from safe_psrl_proto.v1 import admin_pb2
 from tests.faults.checker import gauges_of
 from tests.faults.fault import SETTINGS, Fault, pause
@@ -45,8 +47,12 @@ class Replicated(Fault):
 
     def _is_fresh(self) -> bool:
         gauges = gauges_of(self.server.http("/metrics")[1])
-        statuses = self.server.admin.ListAgents(admin_pb2.ListAgentsRequest(), timeout=30).agents
-        return all(gauges.get(("observed_transitions", status.agent, "")) == status.transitions for status in statuses)
+        listed = self.server.admin.ListAgents(admin_pb2.ListAgentsRequest(), timeout=30).agents  # may lag as well
+        with psycopg.connect(self.postgres.address) as db:  # a call for an agent would bring it up to date
+            stored = dict(db.execute("SELECT agent, version FROM safe_psrl_streams").fetchall())
+        shown = [gauges.get(("observed_transitions", status.agent, "")) for status in listed]
+        is_exact = {status.agent: status.version for status in listed} == stored
+        return is_exact and shown == [status.transitions for status in listed]
 
     def close(self) -> None:
         for replica in self.replicas:

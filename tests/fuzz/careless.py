@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -45,18 +46,20 @@ def hasty(patch: pytest.MonkeyPatch) -> None:
 def half(patch: pytest.MonkeyPatch) -> None:
     """A trajectory is stored step by step until one is wrong."""
 
-    async def careless(self: AgentCommands, request: Any) -> Any:
-        done, duplicates = False, 0
-        for step, transition in enumerate(request.transitions):
+    async def answered(reports: list[Any]) -> Any:
+        seen = [await report for report in reports]
+        return ReportedEpisode(sum(one.duplicate for one in seen), any(one.done for one in seen), None)
 
-            def decide(record: Any, step: int = step, transition: Any = transition) -> Any:
-                return decisions.report(record, request.episode, step, transition, self.agents.now_micros())
+    def careless(self: AgentCommands, request: Any) -> Any:
+        """All at once, so that no other call comes between them."""
+        now = self.agents.now_micros()
+        steps = [
+            partial(decisions.report, number=request.episode, step=step, transition=transition, now_micros=now)
+            for step, transition in enumerate(request.transitions)
+        ]
+        return asyncio.ensure_future(answered([self.agents.runtime.submit(request.agent, step) for step in steps]))
 
-            reported = await self.agents.runtime.submit(request.agent, decide)
-            done, duplicates = reported.done, duplicates + reported.duplicate
-        return ReportedEpisode(duplicates, done, None)
-
-    patch.setattr(AgentCommands, "report_episode", lambda *call: asyncio.ensure_future(careless(*call)))
+    patch.setattr(AgentCommands, "report_episode", careless)
 
 
 def gullible(patch: pytest.MonkeyPatch) -> None:

@@ -197,6 +197,16 @@ def _policy(record: AgentRecord, chosen: random.Random) -> admin_pb2.GetPolicyRe
     return admin_pb2.GetPolicyRequest(agent=record.name, episode=chosen.choice((0, record.state.episode)))
 
 
+def _correction(record: AgentRecord, chosen: random.Random) -> control_pb2.CorrectSignalRequest:
+    """Of a step that was reported, if there is one."""
+    seen = [(episode.number, step) for episode in record.episodes.values() for step in range(episode.next_step)]
+    episode, step = chosen.choice(seen) if seen else (1, 0)
+    costs = [chosen.random() for _ in range(record.definition.spec.num_constraints)]
+    return control_pb2.CorrectSignalRequest(
+        agent=record.name, episode=episode, step=step, reward=chosen.random(), costs=costs if chosen.random() < 0.5 else []
+    )
+
+
 REQUESTS: Final[dict[str, Any]] = {
     "StartEpisode": _start,
     "GetAction": _action,
@@ -205,6 +215,7 @@ REQUESTS: Final[dict[str, Any]] = {
     "StepStream": _message,
     "ReportEpisode": _episode,
     "EndEpisode": _end,
+    "CorrectSignal": _correction,
     "ListAgents": _pages,
     "WatchAgents": _watch,
     "PauseAgent": _pause,

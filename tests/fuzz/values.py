@@ -29,6 +29,7 @@ STRINGS: Final = (
 )
 BYTES: Final = (b"", b"\0", b"\xff\xfe\xfd", b"\x78\x9c", b"\xc3\x28")
 HUGE: Final = 50_000
+BRIEF: Final = 128  # of each of many entries: all must fit into memory
 
 
 def edge(field: FieldDescriptor, chosen: random.Random) -> Any:
@@ -78,7 +79,8 @@ def prolong(message: Message, chosen: random.Random, length: int) -> None:
         for _ in range(length):
             getattr(owner, field.name).add()
     else:
-        getattr(owner, field.name).extend([edge(field, chosen)] * length)
+        entry = edge(field, chosen)
+        getattr(owner, field.name).extend([entry[:BRIEF] if isinstance(entry, str | bytes) else entry] * length)
 
 
 def _has_length(field: FieldDescriptor) -> bool:

@@ -36,6 +36,11 @@ def test_an_agent_from_creation_to_deletion(run: Command, agent_name: str, tmp_p
     assert "created" in run("create", agent_name, "--preset", "factored-toy", "--seed", "3").stdout
     assert "existed already" in run("create", agent_name, "--preset", "factored-toy", "--seed", "3").stdout
     assert agent_name[:10] in run("list").stdout
+    assert agent_name in [
+        one["agent"] for one in json.loads(run("list", "--prefix", agent_name, "--sort", "changed", "--json").stdout)
+    ]
+    assert json.loads(run("list", "--prefix", agent_name, "--condition", "quarantined", "--json").stdout) == []
+    assert json.loads(run("list", "--min-ratio", "1e6", "--limit", "3", "--json").stdout) == []
     assert "active" in run("show", agent_name).stdout
     assert "paused" in run("pause", agent_name, "--reason", "lunch").stdout
     shown = run("show", agent_name).stdout

@@ -89,3 +89,13 @@ def test_a_mistake_is_one_line(run: Command, client: Client, agent_name: str, ar
 def test_an_unknown_name_is_a_mistake(run: Command, named: str, agent_name: str) -> None:
     run("create", agent_name, "--spec", named)
     assert "no state is called 'full'" in run("explain", agent_name, "--state", "full", code=2).stderr
+
+
+def test_a_continuing_task_shows_advantages_and_averages(run: Command, client: Client, agent_name: str) -> None:
+    client.create_agent(agent_name, "continuing-buffer")
+    client.start_episode(agent_name, 0)
+    shown = run("explain", agent_name, "--state", "0").stdout
+    assert "state 0, step 0: epoch 1 plays action" in shown
+    for words in ("advantage", "per step, on average: reward 0", "fast-service 0", "budgets as they are"):
+        assert words in shown
+    assert max(map(len, shown.splitlines()[1:])) <= 80

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from safe_psrl_cli.simulate import simulate
 from safe_psrl_client import Client
 from safe_psrl_client.agent import MODES
 from safe_psrl_testbed import Scenario, scenario_named
+from tests.service_fixtures import Command
 
 app = typer.Typer()
 app.command("simulate")(simulate)
@@ -106,6 +108,16 @@ def test_several_agents_play_concurrently_and_are_shown_in_a_table(server: str, 
     assert "Exact optimum" in told
     for i in (1, 2, 3):
         assert client.get_agent(f"{name}-{i}").status.completed_episodes == 5
+
+
+def test_a_continuing_task_is_counted_in_steps_and_epochs(server: str, agent_name: str, safe_psrl: Command) -> None:
+    shown = run("continuing-buffer", "--target", server, "--agent", agent_name, "--create", "--episodes", "300").stdout
+    assert "300 steps in" in shown
+    assert "episode" not in shown
+    agent = safe_psrl("agent", "show", agent_name, "--target", server).out
+    assert "epochs completed" in agent or re.search(r"mean cost of the last \d+ epochs", agent)
+    assert "0.5 a step" in agent
+    assert "episode" not in agent
 
 
 def test_it_continues_an_existing_agent(server: str, agent_name: str, client: Client) -> None:

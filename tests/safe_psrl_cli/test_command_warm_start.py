@@ -3,7 +3,9 @@
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from typer.testing import Result
 
 from safe_psrl_client import Client, RemoteAgent, play
@@ -38,6 +40,15 @@ def test_from_a_log(run: Command, client: Client, agent_name: str, tmp_path: Pat
     origin = client.get_agent(agent_name, with_spec=True).spec.warm_start
     assert (origin.source, origin.rows, origin.weight, counted(client, agent_name)) == ("log.csv", 2, 0.5, 1.0)
     assert "as stored" in run("verify", agent_name).stdout
+    assert "began with      log.csv: 2 transitions of weight 0.5" in run("show", agent_name).stdout
+
+
+def test_from_a_parquet_log(run: Command, client: Client, agent_name: str, tmp_path: Path) -> None:
+    file = tmp_path / "log.parquet"
+    parquet.write_table(pa.table({"s": [0, 0, 1], "action": [0, 0, 1], "next_state": [0, 0, 2]}), file)
+    run("create", agent_name, *TOY, "--from-log", str(file), "--columns", "state=s", "--weight", "0.5")
+    origin = client.get_agent(agent_name, with_spec=True).spec.warm_start
+    assert (origin.source, origin.rows, counted(client, agent_name)) == ("log.parquet", 3, 1.5)
 
 
 def test_from_an_agent_and_from_a_fleet(run: Command, client: Client, agent_name: str) -> None:

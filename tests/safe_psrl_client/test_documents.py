@@ -52,6 +52,13 @@ def test_the_fields_are_those_of_the_library() -> None:
     assert PESSIMISM_COEFFICIENTS == PESSIMISM_PRESETS
 
 
+def test_continuing_tasks() -> None:
+    """`continuing` stands in the place of the horizon, there and back."""
+    spec = spec_from_document({**small(), "horizon": "continuing"})
+    assert (spec.cmdp.continuing, spec.cmdp.horizon) == (True, 0)
+    assert spec_to_document(spec)["horizon"] == "continuing"
+
+
 def test_every_field_is_converted() -> None:
     spec = spec_from_document(small())
     cmdp = spec.cmdp

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
     monkeypatch.setattr(sync_retry, "time", clock)
     monkeypatch.setattr(aio_retry, "time", clock)
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(aio_retry, "asyncio", SimpleNamespace(sleep=sleep))  # servers of other tests sleep in their threads
     return clock
 
 

@@ -1,9 +1,12 @@
 """Warm starts from logs and exports: the counts, by hand; and rows that contradict the specification."""
 
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from safe_psrl_client import (
     Client,
@@ -121,6 +124,51 @@ def test_files_are_read(tmp_path: Path, name: str, text: str) -> None:
     assert (counter.rows, counter.bad_rows, reported) == (2, 1, [3])
     assert counter.first_bad.startswith("row 3: action ")
     assert list(counter.warm_start(1.0, "").transition_counts.values) == [0, 2.0, 0, 0, 0, 0, 0, 0]
+
+
+def test_a_parquet_file_is_read(tmp_path: Path) -> None:
+    """Numbers, floats, text and nulls, a column for each constraint, and columns that are no concern of ours."""
+    columns = {
+        "s": [0, 0, 1, None],
+        "action": ["0", "0", "0", "0"],
+        "next_state": [1.0, 1.0, 0.5, 1.0],
+        "reward": [0.5, 1.0, 0.5, 0.5],
+        "cost.energy": [0.25, 0.5, 0.5, 0.5],
+        "operator": [b"\x00"] * 4,
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=2)
+    counter, reported = LogCounter(make_spec(learned=True)), list[int]()
+    count_file(tmp_path / "a.parquet", counter, ["energy"], {"state": "s"}, reported.append)
+    assert (counter.rows, counter.bad_rows, reported) == (2, 2, [4])
+    assert counter.first_bad == "row 3: next_state must be a whole number, is 0.5"
+    found = counter.warm_start(2.0, "a.parquet")
+    assert list(found.transition_counts.values) == [0, 4.0, 0, 0, 0, 0, 0, 0]
+    assert list(found.signal_sums.values) == [3.0, 0, 0, 0, 1.5, 0, 0, 0]
+
+
+@pytest.mark.parametrize("kept", [0, 100, -1])
+def test_a_damaged_parquet_file_is_refused(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"state": [0], "action": [0], "next_state": [1]}), path)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(InvalidDocumentError, match=r"a\.parquet: cannot be read"):
+        count_file(path, LogCounter(make_spec()), ["energy"])
+
+
+MILLION: Final = 1_000_000
+MOST_SECONDS: Final = 30.0  # of the processor
+
+
+@pytest.mark.slow
+def test_a_million_rows_are_counted_in_seconds(tmp_path: Path) -> None:
+    columns = {name: [i // period % 2 for i in range(MILLION)] for name, period in (("state", 1), ("next_state", 4))}
+    columns |= {"action": [0] * MILLION, "reward": [0.5] * MILLION, "cost": [0.5] * MILLION}
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    counter, began = LogCounter(make_spec(learned=True)), time.process_time()
+    count_file(tmp_path / "a.parquet", counter, ["energy"])
+    assert time.process_time() - began < MOST_SECONDS
+    assert (counter.rows, counter.bad_rows) == (MILLION, 0)
+    assert list(counter.warm_start(1.0, "").transition_counts.values)[:2] == [MILLION / 4, MILLION / 4]
 
 
 @pytest.mark.parametrize(

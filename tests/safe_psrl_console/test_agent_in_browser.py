@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from safe_psrl_client import Client, spec_from_document
+from safe_psrl.problem.documents import spec_to_document
+from safe_psrl_client import Client, RemoteAgent, Transition, play, spec_from_document
+from safe_psrl_testbed import scenario_named
 from tests.safe_psrl_console.conftest import running_console
 from tests.safe_psrl_console.simulated_agents import play_some, simulation
+from tests.safe_psrl_server.agents.test_shadow import choice
 
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=30_000)
@@ -86,6 +89,25 @@ def test_policy_and_posterior_are_what_the_service_has(client: Client, agent: st
     expect(page.locator("[data-map=policy] figcaption")).to_contain_text(f"step 0, state 0: action {policy.actions[0]}")
     transitions = client.get_agent(agent).status.transitions
     expect(page.locator("[data-map=posterior]")).to_contain_text(f"{transitions:,} transitions")
+
+
+def test_a_click_on_the_policy_explains_it(client: Client, open_page: OpenPage) -> None:
+    buffer = scenario_named("streaming-buffer")
+    names = {"state_names": [f"{n} packets" for n in range(10)], "action_names": ["fast", "slow"]}
+    client.create_agent("explained", spec_from_document(spec_to_document(buffer.spec) | names))
+    play(buffer.environment(1), RemoteAgent(client, "explained", "local"), 25)
+    page = open_page("/agent/explained")
+    policy = page.locator("[data-map=policy]")
+    policy.locator("rect").first.hover()
+    expect(policy.locator("figcaption")).to_contain_text("step 0, state 0 (0 packets): action ")
+    expect(policy.locator(".legend")).to_contain_text("(fast)")
+    policy.locator("rect").nth(2 * 10 + 3).click()
+    explained = page.get_by_test_id("explanation")
+    expect(explained).to_contain_text("In state 2 (2 packets), step 3, episode ")
+    found = client.explain_action("explained", 2, 3)
+    for one in found.actions:
+        expect(explained).to_contain_text(f"{one.reward.mean:.4g} ± {one.reward.sigma:.2g}")
+    expect(explained).to_contain_text("Next plan, budgets -10 %: action ")
 
 
 def test_pausing_asks_for_a_reason_and_resuming_for_confirmation(client: Client, agent: str, open_page: OpenPage) -> None:
@@ -234,3 +256,25 @@ def test_a_missing_agent_is_reported_and_shown_once_it_exists(client: Client, op
     expect(page.locator(".facts")).to_be_visible()
     client.delete_agent("no/such:agent")
     expect(page.get_by_test_id("message")).to_be_visible()
+
+
+def test_a_shadow_agent_is_compared_promoted_and_demoted(client: Client, open_page: OpenPage) -> None:
+    name = "shadow-cell"
+    client.create_agent(name, choice())
+    for _ in range(20):
+        client.report_episode(name, client.start_episode(name).episode, [Transition(0, 0, 0)] * 2)
+    page = open_page(f"/agent/{name}")
+    card = page.get_by_test_id("comparison")
+    expect(card).to_contain_text("The agent may be promoted")
+    expect(card).to_contain_text("controller, 20 episodes")
+    page.get_by_role("button", name="Promote …").click()
+    page.get_by_role("dialog").get_by_role("textbox").fill("it gains")
+    answer(page, "Promote")
+    expect(page.get_by_role("button", name="Put into shadow …")).to_be_visible()
+    expect(card).to_be_hidden()
+    assert client.get_agent(name).status.mode == "live"
+    page.get_by_role("button", name="Put into shadow …").click()
+    page.get_by_role("dialog").get_by_role("textbox").fill("new firmware")
+    answer(page, "Demote")
+    expect(card).to_be_visible()
+    assert next(iter(client.list_events(name))).reason == "new firmware"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from safe_psrl_client import Client
+from safe_psrl_client import Client, DataLossError
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.logs import set_up_logs
 from tests.safe_psrl_console.conftest import running_console
@@ -52,6 +52,7 @@ def test_it_reports_a_missing_service_and_reconnects(browser: Browser, listen: s
 
 
 def test_an_agent_with_damaged_events_is_shown_as_quarantined(browser: Browser, listen: str, tmp_path: Path) -> None:
+    """As soon as a use of the agent has found the damage: a start reads no agents."""
     with EmbeddedServer(store=f"sqlite:{tmp_path}/data", listen=listen), Client(listen) as client:
         for name in ("sound", "damaged"):
             client.create_agent(name, "streaming-buffer")
@@ -61,6 +62,8 @@ def test_an_agent_with_damaged_events_is_shown_as_quarantined(browser: Browser, 
     with EmbeddedServer(store=f"sqlite:{tmp_path}/data", listen=listen), running_console(listen) as url:
         page = browser.new_page()
         page.goto(url)
+        with Client(listen) as client, pytest.raises(DataLossError):
+            client.verify_agent("damaged")
         expect(page.locator("[data-agent=damaged]")).to_contain_text("quarantined")
         expect(page.locator("[data-agent=damaged]")).to_contain_text("not readable")
         expect(page.locator("[data-agent=sound]")).to_contain_text("too early")

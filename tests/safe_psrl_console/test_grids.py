@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from safe_psrl_console.grids import MOST_CELLS, compact, ink_on, policy_grid, posterior_grid, visits
+from safe_psrl_console.grids import MOST_CELLS, Names, compact, ink_on, policy_grid, posterior_grid, visits
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents.messages import pack
 
@@ -49,6 +49,17 @@ def test_a_policy_has_states_down_and_steps_across() -> None:
     assert grid.opacities == []
 
 
+def test_states_and_actions_are_named() -> None:
+    names = Names(["congested", "fr\u202eee"], ["wait", "boost"])
+    policy = model_pb2.Policy(horizon=1, num_states=2, actions=[1, 0])
+    policy.mixture.add(share=1.0, actions=[1, 0])
+    grid = policy_grid(policy, names)
+    assert grid.says[0] == "step 0, state 0 (congested): action 1 (boost), of 1 (100%)"
+    assert "\u202e" not in grid.says[1]
+    assert [meaning for _, meaning in grid.legend] == ["action 0 (wait)", "action 1 (boost)"]
+    assert posterior_grid(2, 2, [1] * 4, names=names).says[0] == "state 0 (congested), action 0 (wait): visited 1 times"
+
+
 def test_a_mixture_shows_the_probabilities_of_its_actions() -> None:
     policy = model_pb2.Policy(horizon=1, num_states=2, actions=[1, 0])
     policy.mixture.add(share=0.75, actions=[1, 0])
@@ -56,6 +67,16 @@ def test_a_mixture_shows_the_probabilities_of_its_actions() -> None:
     grid = policy_grid(policy)
     assert grid.says == ["step 0, state 0: action 1, of 0 (25%), 1 (75%)", "step 0, state 1: action 0, of 0 (100%)"]
     assert grid.opacities[0] < grid.opacities[1] == 1
+
+
+def test_a_policy_of_a_continuing_task_shows_probabilities_by_state_and_action() -> None:
+    policy = model_pb2.Policy(num_states=2, probabilities=[1.0, 0.0, 0.25, 0.75])
+    grid = policy_grid(policy, Names(["low", "high"], ["wait", "pump"]))
+    assert (grid.rows, grid.columns, grid.y, grid.x) == (2, 2, "state", "action")
+    assert grid.texts == ["100", "", "25", "75"]
+    assert grid.says[3] == "state 1 (high): action 1 (pump) with 75.0%"
+    assert grid.opacities == [1.0, 0.0, pytest.approx(0.4375), pytest.approx(0.8125)]
+    assert policy_grid(model_pb2.Policy(num_states=500, probabilities=[0.1] * 5_000)).cut.startswith("Shown: the first 400")
 
 
 def test_a_grid_that_is_too_large_is_cut_with_a_note() -> None:

@@ -60,7 +60,7 @@ def content_of(path: Path) -> dict[str, np.ndarray]:
         return dict(file)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [name for name, each in ALGORITHMS.items() if each.is_for(continuing=False)])
 def test_a_run_that_was_stopped_twice_equals_one_that_was_not(
     algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +80,17 @@ def test_a_run_that_was_stopped_twice_equals_one_that_was_not(
     assert (first.finished, second.finished, last.finished) == (False, False, True)
     assert last.rows == whole.rows
     assert tables_in(pieces) == tables_in(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("algorithm", [name for name, each in ALGORITHMS.items() if each.is_for(continuing=True)])
+def test_a_continuing_run_goes_on(algorithm: str, tmp_path: Path) -> None:
+    job = Job("continuing-buffer", algorithm, 1, 600)
+    whole, _ = run_until(job, tmp_path / "whole", 601)
+    run_until(job, tmp_path / "pieces", 250)
+    last, reports = run_until(job, tmp_path / "pieces", 601)
+    assert reports[0] >= 250
+    assert last.rows == whole.rows
+    assert tables_in(tmp_path / "pieces") == tables_in(tmp_path / "whole")
 
 
 def test_several_constraints_go_on_too(tmp_path: Path) -> None:

@@ -62,6 +62,11 @@ def test_the_summary_is_the_end_of_the_results(finished: tuple[Path, Outcome]) -
         assert spread["std"] == pytest.approx((sum((v - spread["mean"]) ** 2 for v in spread["per_seed"]) / 3) ** 0.5)
 
 
+def test_seeds_may_begin_elsewhere(finished: tuple[Path, Outcome], tmp_path: Path) -> None:
+    run(Experiment("factored-toy", ["safe-psrl"], 1_000, 2, first_seed=2), tmp_path)
+    assert rows_of(tmp_path) == [row for row in rows_of(finished[0]) if row["seed"] != "1"]
+
+
 def test_the_summarys_schema(finished: tuple[Path, Outcome]) -> None:
     summary = finished[1].summary
     assert summary["environment"] == "factored-toy"
@@ -150,6 +155,7 @@ def test_a_seed_whose_kernel_cannot_be_drawn_is_refused_before_anything_runs(mon
         ({"algorithms": []}, "algorithms = "),
         ({"episodes": 0}, "must be at least 1"),
         ({"seeds": 0}, "must be at least 1"),
+        ({"first_seed": -1}, "first_seed = -1: must be a whole number, from 0 to"),
         ({"parameters": {"psrl": {"x": 1}}}, "parameters for = 'psrl'"),
         ({"parameters": {"safe-psrl": {"pessimism_coefficient": "theorm"}}}, "one of theorem, published, literal"),
         ({"parameters": {"safe-psrl": {"pessimism_coefficient": -1}}}, "must not be negative"),

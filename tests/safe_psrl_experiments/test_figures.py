@@ -91,7 +91,7 @@ def test_average_regret_is_cumulative_regret_over_episodes() -> None:
 def test_with_several_constraints_the_worst_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[dict[str, Curves]] = []
 
-    def keep(_kind: str, panels: dict[str, Curves], _caption: str) -> Figure:
+    def keep(_kind: str, panels: dict[str, Curves], _caption: str, _unit: str) -> Figure:
         drawn.append(panels)
         return plt.figure()
 

@@ -1,5 +1,6 @@
 """Agents on a store, without a network."""
 
+import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
@@ -45,6 +46,11 @@ class Bench:
         await self.agents.open()
         return self
 
+    async def load(self) -> None:
+        """Every stored agent into memory."""
+        for name in await self.store.heads():
+            await self.agents.registry.load(name, may_create=True)
+
     async def create(self, *names: str, **spec: Any) -> None:
         for name in names or ("a",):
             await self.administration.create(name, make_spec(**spec))
@@ -55,7 +61,12 @@ class Bench:
         await self.start()
 
     def start(self, agent: str = "a", **fields: Any) -> Future[Any]:
-        return self.commands.start_episode(control_pb2.StartEpisodeRequest(agent=agent, **{"state": 0, **fields}))
+        begun = self.commands.start_episode(control_pb2.StartEpisodeRequest(agent=agent, **{"state": 0, **fields}))
+
+        async def started() -> Any:
+            return (await begun).started
+
+        return asyncio.ensure_future(started())
 
     def act(self, state: int = 0, agent: str = "a", **fields: Any) -> Any:
         return self.commands.get_action(control_pb2.GetActionRequest(agent=agent, state=state, **fields))

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,7 @@ from gymnasium import spaces
 
 from safe_psrl import SafePsrlOptions, SpecError, TransitionError
 from safe_psrl_client import Client, EpisodeResult, RemoteAgent, play
+from safe_psrl_client.play import play_steps
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_testbed import LocalAgent, TabularEnvironment, scenario_named
 from safe_psrl_testbed import gym_environments as registered
@@ -45,6 +47,8 @@ class Walk(gymnasium.Env[Any, Any]):
 
 class Script:
     """An agent that plays one action and remembers what it was shown."""
+
+    advisory = False
 
     def __init__(self, action: int) -> None:
         self.action = action
@@ -328,3 +332,42 @@ def test_a_bridge_is_an_environment_of_the_testbed() -> None:
     plain: Environment = TabularEnvironment(scenario_named("factored-toy").spec, scenario_named("factored-toy").transitions)
     assert bridge.reset(1) == plain.reset(1)
     assert [bridge.step(1) for _ in range(6)] == [plain.step(1) for _ in range(6)]
+
+
+class Pump(gymnasium.Env[Any, Any]):
+    """Never over: action 1 fills one of four levels, which pays, and costs 1; action 0 empties one."""
+
+    observation_space, action_space = spaces.Discrete(4), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self.level = 0
+        return self.level, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.level = min(max(self.level + (1 if action else -1), 0), 3)
+        return self.level, float(self.level > 0), False, False, {"cost": float(action)}
+
+
+def test_an_environment_without_an_end_is_a_continuing_task() -> None:
+    """Reset once, and kept within an average cost per step."""
+    bridge = GymBridge(Pump(), [GymCost("power", 0.6, 0.1)], horizon="continuing", terminates=False, seed=1)
+    definition = bridge.definition(seed=1, fallback_policy=[0, 0, 0, 0])
+    assert (definition.cmdp.continuing, definition.cmdp.horizon, definition.fallback_policy.horizon) == (True, 0, 1)
+    with EmbeddedServer() as server, Client(server.target) as client:
+        client.create_agent("pump", definition)
+        with RemoteAgent(client, "pump") as agent:
+            results = list(islice(play_steps(bridge, agent), 200))
+        status = client.get_agent("pump").status
+    assert status.transitions == 200
+    assert 0 < sum(result.costs[0] for result in results) <= 150
+
+
+def test_a_continuing_task_neither_terminates_nor_is_truncated() -> None:
+    with pytest.raises(SpecError, match="terminates"):
+        GymBridge(Pump(), [COST], horizon="continuing")
+    cost = GymCost("wear", 0.6, 0.1)
+    bridge = GymBridge(Walk(end=9, truncate=1), [cost], horizon="continuing", terminates=False)
+    bridge.reset()
+    with pytest.raises(TransitionError, match="make the environment without a limit"):
+        bridge.step(0)

@@ -13,7 +13,7 @@ from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents.messages import unpack
 from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation, Grouping
 from safe_psrl_testbed.base_stations.world import CLASSES, WorldSettings
-from safe_psrl_testbed.media import SPEC, MediaHistory
+from safe_psrl_testbed.media import RULES, SPEC, MediaHistory
 from safe_psrl_testbed.media_players import MediaPlayers, ServedAgents
 from safe_psrl_testbed.simulation import prepare_agent
 
@@ -56,6 +56,47 @@ def test_a_cells_agents_learn_what_its_history_holds(client: Client, agent_name:
         np.sum([counts_of(client, name) for name in dict.fromkeys(names)], axis=0).tolist()
         == history.transition_counts.tolist()
     )
+
+
+def test_a_rule_acts_until_the_agent_is_promoted(client: Client, agent_name: str) -> None:
+    definition, rule, history = definition_for(max_open_episodes=2), RULES["fast-at-first"], MediaHistory(2)
+    definition.mode = "shadow"
+    client.create_agent(agent_name, definition)
+    players = MediaPlayers(SteadyNetwork(), 2, seed=1)
+    with closing(ServedAgents(client, [agent_name] * 2, rule)) as agents:
+        players.play(agents, history, 10)
+    assert (history.actions == np.repeat([0, 1], 5)[:, None]).all(), "what it executes is the rule"
+    assert counts_of(client, agent_name).tolist() == history.transition_counts.tolist()
+    assert client.get_agent(agent_name).status.shadow_episodes == 20
+    with closing(ServedAgents(client, [agent_name] * 2)) as agents, pytest.raises(InvalidArgumentError, match="is in shadow"):
+        players.play(agents, MediaHistory(2), 1)
+    client.promote(agent_name, force=True)
+    live = MediaHistory(2)
+    with closing(ServedAgents(client, [agent_name] * 2)) as agents:
+        players.play(agents, live, 10)
+    assert (live.actions != history.actions).any()
+    status = client.get_agent(agent_name).status
+    assert status.constraints[0].constraint_regret == pytest.approx(live.constraint_regret[-1].sum())
+
+
+def test_an_agent_in_another_mode_is_refused(client: Client, agent_name: str) -> None:
+    live, shadow = definition_for(1), definition_for(1)
+    shadow.mode = "shadow"
+    client.create_agent(agent_name, shadow)
+    prepare_agent(client, agent_name, shadow, "lte-cell")
+    with pytest.raises(InvalidArgumentError, match="is in shadow: promote it, or choose another --agent"):
+        prepare_agent(client, agent_name, live, "lte-cell")
+    client.promote(agent_name, force=True)
+    with pytest.raises(InvalidArgumentError, match="is live already: choose another --agent"):
+        prepare_agent(client, agent_name, shadow, "lte-cell")
+
+
+def test_base_stations_do_not_execute_proposals(server: str, client: Client, agent_name: str) -> None:
+    simulation = BaseStationsSimulation(WorldSettings(cells=1, devices=2, seed=5), server, "m" + agent_name[-60:], 2)
+    simulation.prepare()
+    client.demote(simulation.names[0])
+    with pytest.raises(InvalidArgumentError, match="is in shadow: promote it"):
+        simulation.run()
 
 
 @pytest.mark.parametrize("agents_per", ["cell", "class", "device"])

@@ -26,6 +26,16 @@ def test_the_budget_binds(seed: int) -> None:
     assert kept.costs[0] == pytest.approx(spec.cost_budgets[0], abs=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_so_it_does_in_a_continuing_task(seed: int) -> None:
+    spec, p = random_cmdp(6, 3, "continuing", seed=seed)
+    assert spec.is_continuing
+    kept = exact_optimum(spec, p)
+    assert exact_optimum(spec, p, [1.0]).reward > kept.reward + 1e-6
+    assert kept.costs[0] == pytest.approx(spec.cost_budgets[0], abs=1e-9)
+    assert exact_optimum(spec, p, spec.satisfiable_costs).costs[0] <= spec.satisfiable_costs[0] + 1e-9
+
+
 @pytest.mark.parametrize("num_constraints", [2, 3])
 @pytest.mark.parametrize("seed", range(8))
 def test_several_constraints_can_be_kept_together_and_one_of_them_binds(num_constraints: int, seed: int) -> None:

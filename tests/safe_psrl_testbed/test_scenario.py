@@ -34,6 +34,7 @@ def test_a_presets_name(name: str) -> None:
 
 def test_random_with_sizes() -> None:
     scenario = scenario_named("random:states=4,actions=2,horizon=3,seed=8,constraints=2")
+    assert scenario_named("random:horizon=continuing").spec.is_continuing
     spec, p = random_cmdp(4, 2, 3, seed=8, num_constraints=2)
     np.testing.assert_array_equal(scenario.transitions_for(1)[0], p)
     np.testing.assert_array_equal(scenario.spec.cost_budgets, spec.cost_budgets)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -98,9 +99,14 @@ class TimedAgent:
 
 
 class Load:
-    """All that goes on at one server. Four players share `steps` a second: unary of two kinds, streamed, whole episodes."""
+    """All that goes on at one server. Four players share `steps` a second: unary of two kinds, streamed, whole episodes.
 
-    def __init__(self, server: ServerProcess, latencies: Latencies, steps: float, scratch: Path, seed: int) -> None:
+    A crowd of so many agents, which play an episode one after the other, makes a quarter as many steps again.
+    """
+
+    def __init__(
+        self, server: ServerProcess, latencies: Latencies, steps: float, scratch: Path, seed: int, crowd: int = 0
+    ) -> None:
         self.episodes = 0
         self.guests = 0
         self.backups = 0
@@ -116,6 +122,11 @@ class Load:
             TimedPlayer(server, "unary", streaming_buffer, seed, latencies=latencies, pace=self._pace(steps / 4)),
             TimedTwoCallPlayer(server, "two-calls", learned_signals, seed, latencies=latencies, pace=self._pace(steps / 4)),
         ]
+        pace = self._pace(steps / 4)
+        self._crowd = [
+            TimedPlayer(server, f"crowd-{number}", streaming_buffer, seed + number, latencies=latencies, pace=pace)
+            for number in range(crowd)
+        ]
         self._steps = steps
         self._threads: list[threading.Thread] = []
 
@@ -125,6 +136,10 @@ class Load:
         for player in self._players:
             player.create()
             self._run(partial(self._play, player))
+        for player in self._crowd:
+            player.create()
+        if self._crowd:
+            self._run(self._play_crowd)
         for mode in ("stream", "local"):
             self._run(partial(self._play_library, mode))
         for seconds, work in ((1.0, self._churn), (1.0, self._look), (20.0, self._back_up)):
@@ -144,7 +159,7 @@ class Load:
 
     def check(self) -> int:
         """Raise `AcknowledgedLossError` unless everything acknowledged was learned exactly once. Returns the transitions."""
-        for player in self._players:
+        for player in [*self._players, *self._crowd]:
             check_player(player)
         for check in self._checks:
             check()
@@ -155,6 +170,14 @@ class Load:
 
     def _play(self, player: Player) -> None:
         while not self._stopping.is_set():
+            player.play_episode()
+            self.episodes += 1
+
+    def _play_crowd(self) -> None:
+        """Each agent plays when all others have played since: it was loaded once more, if not all fit into memory."""
+        for player in cycle(self._crowd):
+            if self._stopping.is_set():
+                break
             player.play_episode()
             self.episodes += 1
 

@@ -16,7 +16,7 @@ from typing import Final
 from tests.soak.load import Load
 from tests.soak.sampling import Sampler
 from tests.soak.slopes import Slope, slope
-from tests.system.server_process import ServerProcess
+from tests.system.server_process import ServerProcess, counter
 
 QUANTITIES: Final = {  # unit of a slope is this an hour
     "memory": "MB",
@@ -48,6 +48,11 @@ class Plan:
     kill_seconds: tuple[float, float] = (60.0, 180.0)  # the shortest and longest life
     warm_up: float = 300.0  # seconds of a life that do not count: caches fill, the allocator finds its size
     seed: int = 2026
+    resident: int = 0  # agents that fit into memory, if not all; a crowd of three times as many plays
+
+    @property
+    def settings(self) -> str:
+        return SETTINGS + (f"max_resident_agents = {self.resident}\n" if self.resident else "")
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ class Side:
     sampler: Sampler
     load: Load
     transitions: int = 0
+    evictions: int = 0  # in the last life
 
     def slopes(self, warm_up: float) -> dict[str, Slope]:
         lives = {quantity: self.sampler.lives(quantity, warm_up) for quantity in QUANTITIES}
@@ -80,7 +86,9 @@ class Side:
 def run(new_server: NewServer, plan: Plan, scratch: Path, on_minute: Callable[[str], None] = lambda _: None) -> list[Side]:
     """Soak both servers and check their ledgers. Raises the first failure of a client."""
     began = time.monotonic()
-    sides = [_side(name, new_server(metrics=True, settings=SETTINGS), plan, scratch, began) for name in ("steady", "killed")]
+    sides = [
+        _side(name, new_server(metrics=True, settings=plan.settings), plan, scratch, began) for name in ("steady", "killed")
+    ]
     for side in sides:
         side.load.start()
         side.sampler.start()
@@ -105,6 +113,7 @@ def run(new_server: NewServer, plan: Plan, scratch: Path, on_minute: Callable[[s
         side.sampler.stop()
         side.load.stop()
         side.transitions = side.load.check()
+        side.evictions = int(counter(side.server.http("/metrics")[1], "agent_evictions_total"))
     return sides
 
 
@@ -128,6 +137,8 @@ def complaints(sides: list[Side], plan: Plan, flat: Flat) -> list[str]:
         if steady[quantity].low > limit
     ]
     peaks = [max(sample.database + sample.log for sample in side.sampler.samples) for side in sides]
+    if plan.resident and not all(side.evictions for side in sides):
+        grown.append("no agent left memory")
     if peaks[1] > 1.5 * peaks[0] + flat.files:
         grown.append(f"the files of a server that is killed reach {peaks[1]:.1f} MB, of one that is not {peaks[0]:.1f}")
     return grown
@@ -150,7 +161,7 @@ def totals(sides: list[Side]) -> list[str]:
     return [
         f"{side.name}: {side.sampler.now:.0f} s, {len(side.sampler.kills)} kills, {side.transitions} transitions each learned "
         f"once, {side.load.episodes} episodes, {side.load.guests} agents created and deleted, {side.load.scrapes} scrapes, "
-        f"{side.load.backups} backups"
+        f"{side.load.backups} backups, {side.evictions} evictions since the last kill"
         for side in sides
     ]
 
@@ -160,4 +171,4 @@ def _side(name: str, server: ServerProcess, plan: Plan, scratch: Path, began: fl
     sampler = Sampler(server, began)
     place = scratch / f"backups-{name}"
     place.mkdir()
-    return Side(name, server, sampler, Load(server, sampler.latencies, plan.steps, place, plan.seed))
+    return Side(name, server, sampler, Load(server, sampler.latencies, plan.steps, place, plan.seed, 3 * plan.resident))

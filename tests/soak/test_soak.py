@@ -15,7 +15,8 @@ from tests.system.server_process import ServerProcess, show
 
 MINUTES: Final = float(os.environ.get("SOAK_MINUTES", "0"))
 FIGURE: Final = Path(os.environ.get("SOAK_FIGURE", "soak.png"))
-SHORT: Final = Plan(minutes=0.7, kill_seconds=(8.0, 14.0), warm_up=15.0)
+RESIDENT: Final = int(os.environ.get("SOAK_RESIDENT", "0"))
+SHORT: Final = Plan(minutes=0.7, kill_seconds=(8.0, 14.0), warm_up=15.0, resident=4)
 SHORTER: Final = Plan(minutes=0.4, kill_seconds=(60.0, 60.0), warm_up=8.0)
 # A minute says little: an interpreter that has just started grows, and what others do on the machine is all that latency shows.
 # SQLite's own log grows to 4 MB before it is begun anew, which may be within the few seconds that count.
@@ -47,7 +48,8 @@ def test_a_leaking_server_is_detected(new_server: NewServer, tmp_path: Path) -> 
 @pytest.mark.skipif(not MINUTES, reason="takes an hour: make test-soak")
 @pytest.mark.timeout(MINUTES * 60 + 1200)
 def test_an_hour_of_everything_is_flat_and_exact(new_server: NewServer, tmp_path: Path) -> None:
-    plan = Plan(minutes=MINUTES, steps=float(os.environ.get("SOAK_STEPS", "100")), warm_up=min(600.0, MINUTES * 15))
+    steps, warm_up = float(os.environ.get("SOAK_STEPS", "100")), min(600.0, MINUTES * 15)
+    plan = Plan(minutes=MINUTES, steps=steps, warm_up=warm_up, resident=RESIDENT)
     sides = run(new_server, plan, tmp_path, lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
     show("\n".join([table(sides, plan), *totals(sides)]))
     draw(sides, plan, FIGURE)

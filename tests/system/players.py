@@ -145,6 +145,10 @@ class LedgerAgent:
         self._agent = agent
         self._step = 0
 
+    @property
+    def advisory(self) -> bool:
+        return bool(self._agent.advisory)
+
     def begin(self, state: int) -> int:
         self._step = 0
         return self._played(self._agent.begin(state))

@@ -77,11 +77,34 @@ class PostgresProcess:
             self._process.wait(START_SECONDS)
             self._process = None
 
+    def kill(self) -> None:
+        """The machine is gone: nothing is closed, and no session is told."""
+        self.stop(signal.SIGQUIT)
+
+    def new_standby(self) -> "PostgresProcess":
+        """A copy in its own directory that follows this server once it is started; its end is `__exit__`, too."""
+        standby = PostgresProcess(*self._settings)
+        copy = [
+            "-h",
+            str(self.directory),
+            "-U",
+            "postgres",
+            "-D",
+            str(standby._data),
+            "--checkpoint=fast",
+            "--no-sync",
+        ]  # of its own class
+        self._run("pg_basebackup", *copy, "--write-recovery-conf")
+        return standby
+
+    def execute(self, statement: str) -> None:
+        with psycopg.connect(self.address, autocommit=True) as connection:
+            connection.execute(statement)  # type: ignore[call-overload]  # no input
+
     def new_database(self) -> str:
         """The address of an empty schema, which is faster to make than a database."""
         name = f"test_{next(self._numbers)}"
-        with psycopg.connect(self.address, autocommit=True) as connection:
-            connection.execute(f"CREATE SCHEMA {name}")  # type: ignore[call-overload]  # no input
+        self.execute(f"CREATE SCHEMA {name}")
         return f"{self.address}&options=-csearch_path%3D{name}"
 
     @property

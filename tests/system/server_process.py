@@ -161,6 +161,12 @@ def reserved_port() -> int:
     return port
 
 
+def counter(page: str, name: str) -> float:
+    """The value of `safe_psrl_NAME`, which has no labels, in a page of metrics."""
+    (value,) = [line.split()[1] for line in page.splitlines() if line.startswith(f"safe_psrl_{name} ")]
+    return float(value)
+
+
 def wait_until(condition: Callable[[], T], seconds: float, what: str) -> T:
     """The first true value of `condition`; AssertionError if there is none for so long."""
     until, pause = time.monotonic() + seconds, Event()

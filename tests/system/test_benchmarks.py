@@ -2,13 +2,14 @@
 
 import json
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from safe_psrl_cli import child_process
 from safe_psrl_cli.main import main
-from safe_psrl_experiments.bench import grow, history, scrape
+from safe_psrl_experiments.bench import fleet, grow, history, scrape
 from safe_psrl_experiments.bench.figures import draw_serve
 from safe_psrl_experiments.bench.measure import percentile
 from safe_psrl_experiments.bench.serve import Setting, bench_serve
@@ -101,6 +102,43 @@ def test_bench_grow_measures_a_fleet_and_a_history(
     assert "MISSED" in capsys.readouterr().out or left.value.code == 0
     database = results[-1]
     assert 30 < database["limit"] < database["value"] < 1_000
+
+
+@pytest.mark.slow  # it starts a service several times
+def test_bench_fleet_measures_a_store_that_is_larger_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice on one store: the second time nothing is stored."""
+    path, store = tmp_path / "fleet.json", tmp_path / "store"
+    monkeypatch.setattr(fleet, "TURNS", 1)
+    monkeypatch.setattr(fleet, "READS", 30)
+    monkeypatch.setattr(fleet, "STARTS", 10)
+    sizes = ["--agents", "250", "--resident", "20", "--transitions", "20", "--store", f"sqlite:{store}"]
+    versions = set[int]()
+    for _ in range(2):
+        monkeypatch.setattr("sys.argv", ["safe-psrl", "bench", "fleet", *sizes, "--json", str(path)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        results = json.loads(path.read_text(encoding="utf-8"))["results"]
+        assert left.value.code == (0 if all(result["ok"] for result in results) else 1)
+        with sqlite3.connect(store / "safe-psrl.db") as db:
+            versions |= {version for (version,) in db.execute("SELECT version FROM streams")}
+            assert db.execute("SELECT count(*) FROM streams").fetchone() == (250,)
+        db.close()
+    events = len(fleet.prepared(20).payloads)
+    assert min(versions) == events, "agents without a call are as they were stored"
+    times = {
+        "resident memory after the start": "MB",
+        "the same after calls to 40 agents": "MB",
+        f"start, 250 agents, {250 * events:,} events": "s",
+        "processor time of the start": "s",
+        "first GetAgent of an agent": "ms",
+        "second GetAgent of an agent": "ms",
+        "first StartEpisode of an agent": "ms",
+        "fleet page of the console": "ms",
+        "/metrics": "ms",
+        "processor time of /metrics": "ms",
+    } | {f"ListAgents of 1,000, {order}": "ms" for order in fleet.ORDERS.values()}
+    assert {result["name"]: result["unit"] for result in results} == times
+    assert all(result["value"] > 0 for result in results)
 
 
 @pytest.mark.slow

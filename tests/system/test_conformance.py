@@ -115,6 +115,8 @@ HONEST_REPORT = commands.AgentCommands.report_episode
         ("agents.decisions.report", tells_of_no_end, "episodes.last-step-completes"),
         ("agents.decisions.report", tells_of_the_horizon_alone, "episodes.terminal-completes"),
         ("agents.administration.check_definition_version", nothing, "updating.refused-updates"),
+        ("agents.decisions.is_advisory", lambda _record, _episode: False, "shadow.advisory"),
+        ("agents.administration.check_promotion", nothing, "shadow.promotion"),
         ("rpc.errors.metadata_of", lambda _: {}, "errors.details"),
         ("rpc.errors.MAX_TEXT_BYTES", 10**6, "errors.long-nonsense"),
         ("rpc.middleware.parsed", lambda parse, data: parse(data), "transport.malformed"),
@@ -130,7 +132,7 @@ def test_a_faulty_server_fails(
 
 
 def test_no_agents_are_left_behind_by_ctrl_c(server: EmbeddedServer) -> None:
-    """In the middle of a check that has an agent: the watch, which takes half a second."""
+    """In the middle of a check that has an agent: the watch, which takes half a second. The check is ended first."""
     command = [*SCRIPT, "conformance", "--target", server.target, "--only", "deadlines"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -9,8 +9,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from safe_psrl_client import Client, RemoteAgent
-from safe_psrl_client.play import play_episode
+from safe_psrl import preset
+from safe_psrl.problem.documents import spec_to_document
+from safe_psrl_client import Client, RemoteAgent, spec_from_document
+from safe_psrl_client.play import play_episode, play_steps
+from safe_psrl_testbed import scenario_named
 from tests.system.players import (
     PAPERS,
     LedgerAgent,
@@ -133,3 +136,29 @@ def test_the_client_library_goes_on_in_each_of_its_modes(started_server: NewServ
         play_under_fire(server, [playing(mode) for mode in ("step", "stream", "local")], progress)
         for mode, agent in agents.items():
             check_ledger(server, mode, agent.ledger, uninterrupted(streaming_buffer, len(mode), len(episodes[mode])))
+
+
+def test_a_continuing_task_goes_on_across_epochs(started_server: NewServer) -> None:
+    """Epochs of three steps at most: kills fall on their boundaries. No step is lost or doubled."""
+    server, progress, played = started_server(settings=SNAPSHOTS), Progress(), list[int]()
+    spec = spec_from_document(spec_to_document(preset("continuing-buffer")))
+    spec.max_epoch_steps, spec.seed = 3, 5
+    with Client(server.target, patience=300) as client:
+        client.create_agent("endless", spec)
+        environment = scenario_named("continuing-buffer").environment(1)
+
+        with RemoteAgent(client, "endless") as agent:
+            steps = play_steps(environment, agent)
+
+            def play_one() -> None:
+                next(steps)
+                played.append(agent.episode)
+                progress.acknowledged()
+
+            play_under_fire(server, [play_one], progress, kills=8)
+            steps.close()
+        status = client.get_agent("endless").status
+        assert status.transitions == len(played)
+        assert status.overridden_actions == 0
+        assert status.episode == agent.episode >= len(played) // 3
+        assert client.verify_agent("endless").ok

@@ -5,11 +5,15 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from safe_psrl_client import Client
+from safe_psrl_testbed.lte.network_process import NetworkProcess
+from safe_psrl_testbed.lte.settings import CellSettings
 from tests.system.server_process import SCRIPT, NewServer, ServerProcess, show, wait_until
 
 pytestmark = [
@@ -18,6 +22,7 @@ pytestmark = [
 ]
 
 UES = 2
+ALL_FAST = np.ones(UES, np.bool_)
 
 
 def command(server: ServerProcess, episodes: int, *more: str) -> list[str]:
@@ -51,6 +56,22 @@ def test_agents_and_rules_play_the_cell(started_server: NewServer, tmp_path: Pat
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_rule_acts_until_the_agents_are_promoted(started_server: NewServer, tmp_path: Path) -> None:
+    server, figure = started_server(), tmp_path / "lte.png"
+    options = ["--shared", "--no-compare", "--shadow", "fast-below-half@3", "--figure", str(figure)]
+    ended = subprocess.run(command(server, 5, *options), capture_output=True, text=True, check=False, timeout=500)
+    assert ended.returncode == 0, ended.stderr
+    summary = json.loads(ended.stdout)
+    played = {name: policy["episodes"] for name, policy in summary["policies"].items()}
+    assert played == {"learned": 2, "in shadow": 3}
+    assert "shadow episodes are completed" in summary["shadow"]["verdicts"]["lte"]
+    with Client(server.target) as client:
+        status = client.get_agent("lte").status
+    assert (status.mode, status.shadow_episodes, status.completed_episodes) == ("live", 3 * UES, 2 * UES)
+    assert status.constraints[0].constraint_regret == summary["agents_constraint_regret"]
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
 def test_ctrl_c_ends_the_network_and_tells(started_server: NewServer) -> None:
     server = started_server()
     with (
@@ -77,6 +98,15 @@ def test_ctrl_c_ends_the_network_and_tells(started_server: NewServer) -> None:
         assert summary["episodes"] * UES == status.completed_episodes
         assert summary["agents_constraint_regret"] == status.constraints[0].constraint_regret
         wait_until(lambda: not _group_lives(process.pid), 30, "no process of the simulation is left")
+
+
+def test_ues_that_join_take_capacity() -> None:
+    """Media with a guaranteed rate arrives more slowly once more such streams share the cell."""
+    epochs, settings = 60, CellSettings(ues=UES, joining_ues=6, joining_epoch=60)
+    with closing(NetworkProcess(settings)) as network:
+        before, _, after = (sum(sum(network.advance(ALL_FAST)) for _ in range(epochs)) for _ in range(3))
+    show(f"{before / epochs / UES:.2f} units an epoch before, {after / epochs / UES:.2f} after")
+    assert after < 0.8 * before
 
 
 def _group_lives(group: int) -> bool:

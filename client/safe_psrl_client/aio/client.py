@@ -10,7 +10,9 @@ import grpc
 from safe_psrl_client import requests
 from safe_psrl_client.aio.episode import AsyncEpisode
 from safe_psrl_client.aio.retry import DEFAULT_PATIENCE, FIRST_CONTACT_SECONDS, FirstContact, retry
+from safe_psrl_client.aio.sending import AsyncSending
 from safe_psrl_client.aio.stream import AsyncStepStream
+from safe_psrl_client.aio.trust import AsyncTrustCalls
 from safe_psrl_client.channel import DEFAULT_TARGET, DEFAULT_TIMEOUT, Metadata, call_metadata, open_aio_channel, token_metadata
 from safe_psrl_client.errors import error_of_call
 from safe_psrl_client.exports import import_requests, seal_parts
@@ -27,7 +29,7 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 
-class AsyncClient:
+class AsyncClient(AsyncSending, AsyncTrustCalls):
     """Calls the service at `target`. The asyncio client belongs to one event loop; the other may be shared between threads.
 
     timeout: deadline of each attempt in seconds, unless the call specifies one.
@@ -118,8 +120,7 @@ class AsyncClient:
         self, agent: str, episode: int, seen: Iterable[Transition], *, incarnation: int = 0, timeout: float | None = None
     ) -> control_pb2.ReportEpisodeResponse:
         """Report the steps of an episode from its first one on. Steps that were reported before are skipped."""
-        request = requests.report_episode(agent, episode, list(seen), incarnation)
-        return await self._call(self._control.ReportEpisode, request, timeout)
+        return await self.send_report(requests.report_episode(agent, episode, list(seen), incarnation), timeout)
 
     async def end_episode(
         self,
@@ -133,16 +134,6 @@ class AsyncClient:
         """End an episode before its horizon: truncated, or abandoned. Its reported steps stay learned."""
         request = message_of(control_pb2.EndEpisodeRequest, agent=agent, episode=episode, end=end, incarnation=incarnation)
         return await self._call(self._control.EndEpisode, request, timeout)
-
-    async def send_start(
-        self, request: control_pb2.StartEpisodeRequest, timeout: float | None = None
-    ) -> control_pb2.StartEpisodeResponse:
-        """`start_episode` with a request that is made already, and can be sent again."""
-        return await self._call(self._control.StartEpisode, request, timeout)
-
-    async def send_step(self, request: control_pb2.StepRequest, timeout: float | None = None) -> control_pb2.StepResponse:
-        """`step` with a request that is made already, and can be sent again."""
-        return await self._call(self._control.Step, request, timeout)
 
     # --- administration
 
@@ -166,9 +157,9 @@ class AsyncClient:
             self._admin.GetAgent, message_of(admin_pb2.GetAgentRequest, agent=agent, with_spec=with_spec), timeout
         )
 
-    async def list_agents(self, *, timeout: float | None = None) -> AsyncIterator[admin_pb2.AgentStatus]:
-        """All agents by name, page after page."""
-        request = message_of(admin_pb2.ListAgentsRequest, page_size=PAGE_SIZE)
+    async def list_agents(self, *, timeout: float | None = None, **query: Any) -> AsyncIterator[admin_pb2.AgentStatus]:
+        """All agents by name, page after page. `query`: fields of `ListAgentsRequest`, such as `prefix="cell/"`."""
+        request = message_of(admin_pb2.ListAgentsRequest, **{"page_size": PAGE_SIZE, **query})
         while True:
             page = await self._call(self._admin.ListAgents, request, timeout)
             for status in page.agents:
@@ -229,7 +220,7 @@ class AsyncClient:
         """The policy of an episode that is open or was lately, as `actions` by step and state; 0 is the latest episode."""
         request = message_of(admin_pb2.GetPolicyRequest, agent=agent, episode=episode)
         reply = await self._call(self._admin.GetPolicy, request, timeout)
-        return AgentPolicy(reply.episode, reply.policy)
+        return AgentPolicy(reply.episode, reply.policy, reply.advisory)
 
     async def explain_action(
         self, agent: str, state: int, step: int = 0, *, timeout: float = BULK_TIMEOUT

@@ -6,6 +6,8 @@
             await episode.report(next_state, reward, costs)
 
 Leaving before the end truncates the episode; leaving by an exception abandons it. What was reported stays learned.
+
+A continuing task is never done, unless the agent is paused: break the loop. Leaving does not end it; enter again to go on.
 """
 
 from collections.abc import Sequence
@@ -53,7 +55,12 @@ class AsyncEpisode(EpisodeCursor):
         action: int | None = None,
         terminal: bool = False,
     ) -> int | None:
-        """Report a step; returns the next action, None at the end. `action`: if another than the proposed was executed."""
+        """Report a step; returns the next action, None at the end.
+
+        `action`: if another than the proposed was executed; required while the agent is in shadow (`advisory`).
+        """
+        if action is None and self.advisory:
+            raise ValueError(f"agent {self.agent} is in shadow: name the action that was executed")
         executed = self.action if action is None else action
         seen = Transition(self.state, executed, next_state, reward, costs, terminal)
         return self.advance(seen, await self._client.send_step(self.step_request(seen)))
@@ -62,12 +69,15 @@ class AsyncEpisode(EpisodeCursor):
         """End the episode here. Does nothing if it is done."""
         if self.is_open:
             self.accept_no_more()
-            await self._client.end_episode(self.agent, self.number, incarnation=self.incarnation)
+            if not self.is_continuing:
+                await self._client.end_episode(self.agent, self.number, incarnation=self.incarnation)
 
     async def abandon(self) -> None:
         """Give the episode up with one short attempt. Raises none of this package's errors."""
         if self.is_open:
             self.accept_no_more()
+            if self.is_continuing:
+                return
             with suppress(SafePsrlClientError):
                 await self._client.end_episode(
                     self.agent, self.number, ABANDONED, incarnation=self.incarnation, timeout=ABANDON_TIMEOUT

@@ -16,7 +16,9 @@ from safe_psrl_client.replies import AgentPolicy, AgentPosterior
 from safe_psrl_client.requests import TRUNCATED, Transition
 from safe_psrl_client.sync.episode import Episode
 from safe_psrl_client.sync.retry import DEFAULT_PATIENCE, FIRST_CONTACT_SECONDS, FirstContact, retry
+from safe_psrl_client.sync.sending import Sending
 from safe_psrl_client.sync.stream import StepStream
+from safe_psrl_client.sync.trust import TrustCalls
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc, events_pb2, model_pb2
 
 BULK_TIMEOUT: Final = 120.0  # seconds for calls that move or read a whole agent
@@ -27,7 +29,7 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 
-class Client:
+class Client(Sending, TrustCalls):
     """Calls the service at `target`. May be shared between threads.
 
     timeout: deadline of each attempt in seconds, unless the call specifies one.
@@ -118,8 +120,7 @@ class Client:
         self, agent: str, episode: int, seen: Iterable[Transition], *, incarnation: int = 0, timeout: float | None = None
     ) -> control_pb2.ReportEpisodeResponse:
         """Report the steps of an episode from its first one on. Steps that were reported before are skipped."""
-        request = requests.report_episode(agent, episode, list(seen), incarnation)
-        return self._call(self._control.ReportEpisode, request, timeout)
+        return self.send_report(requests.report_episode(agent, episode, list(seen), incarnation), timeout)
 
     def end_episode(
         self,
@@ -133,16 +134,6 @@ class Client:
         """End an episode before its horizon: truncated, or abandoned. Its reported steps stay learned."""
         request = message_of(control_pb2.EndEpisodeRequest, agent=agent, episode=episode, end=end, incarnation=incarnation)
         return self._call(self._control.EndEpisode, request, timeout)
-
-    def send_start(
-        self, request: control_pb2.StartEpisodeRequest, timeout: float | None = None
-    ) -> control_pb2.StartEpisodeResponse:
-        """`start_episode` with a request that is made already, and can be sent again."""
-        return self._call(self._control.StartEpisode, request, timeout)
-
-    def send_step(self, request: control_pb2.StepRequest, timeout: float | None = None) -> control_pb2.StepResponse:
-        """`step` with a request that is made already, and can be sent again."""
-        return self._call(self._control.Step, request, timeout)
 
     # --- administration
 
@@ -164,9 +155,9 @@ class Client:
             self._admin.GetAgent, message_of(admin_pb2.GetAgentRequest, agent=agent, with_spec=with_spec), timeout
         )
 
-    def list_agents(self, *, timeout: float | None = None) -> Iterator[admin_pb2.AgentStatus]:
-        """All agents by name, page after page."""
-        request = message_of(admin_pb2.ListAgentsRequest, page_size=PAGE_SIZE)
+    def list_agents(self, *, timeout: float | None = None, **query: Any) -> Iterator[admin_pb2.AgentStatus]:
+        """All agents by name, page after page. `query`: fields of `ListAgentsRequest`, such as `prefix="cell/"`."""
+        request = message_of(admin_pb2.ListAgentsRequest, **{"page_size": PAGE_SIZE, **query})
         while True:
             page = self._call(self._admin.ListAgents, request, timeout)
             for status in page.agents:
@@ -227,7 +218,7 @@ class Client:
         """The policy of an episode that is open or was lately, as `actions` by step and state; 0 is the latest episode."""
         request = message_of(admin_pb2.GetPolicyRequest, agent=agent, episode=episode)
         reply = self._call(self._admin.GetPolicy, request, timeout)
-        return AgentPolicy(reply.episode, reply.policy)
+        return AgentPolicy(reply.episode, reply.policy, reply.advisory)
 
     def explain_action(
         self, agent: str, state: int, step: int = 0, *, timeout: float = BULK_TIMEOUT

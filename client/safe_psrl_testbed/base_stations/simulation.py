@@ -14,7 +14,7 @@ from safe_psrl_client.requests import EpisodeCursor, StreamCall
 from safe_psrl_proto.v1 import control_pb2
 from safe_psrl_testbed.base_stations.world import CLASSES, BaseStations, WorldSettings
 from safe_psrl_testbed.media import BUDGET, FAST, LEARNED, RULES, SLOW, SPEC, MediaSimulation
-from safe_psrl_testbed.media_players import FixedRule, MediaPlayers, PlaybackBuffers
+from safe_psrl_testbed.media_players import FixedRule, MediaPlayers, PlaybackBuffers, refuse_shadow
 
 Grouping = Literal["cell", "class", "device"]
 STREAMS: Final = 8  # that the agents are spread over
@@ -95,6 +95,7 @@ class BaseStationsSimulation(MediaSimulation):
             replies = await _exchange(streams, groups[batch], [cursors[device].start for device in batch])
             for device, reply in zip(batch, replies, strict=True):
                 cursors[device].started(reply.start_episode)
+        refuse_shadow(cursor.agent for cursor in cursors if cursor.advisory)
         return cursors
 
     def _groups(self) -> NDArray[np.int64]:

@@ -2,9 +2,10 @@
 
 import importlib.util
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 
@@ -19,9 +20,9 @@ def require_ns3() -> None:
 
 
 def load_ns3() -> Any:
-    """The namespace `ns`. Its compiler's output on standard error is shown only if loading fails."""
+    """The namespace `ns`. Its compiler's output is shown, on standard error, only if loading fails."""
     require_ns3()
-    with _captured_stderr():
+    with redirect_stdout(sys.stderr), _captured_stderr():
         from ns import ns  # noqa: PLC0415
     return ns
 

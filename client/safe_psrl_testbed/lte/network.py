@@ -30,6 +30,8 @@ SET_GUARANTEE: Final = """
 namespace safe_psrl {
 void SetGuarantee(ns3::Ptr<ns3::NetDevice> station, ns3::Ptr<ns3::NetDevice> ue, uint64_t bitsPerSecond) {
     using Channel = ns3::LogicalChannelConfigListElement_s;
+    auto radio = ns3::DynamicCast<ns3::LteUeNetDevice>(ue)->GetRrc();
+    if (radio->GetState() != ns3::LteUeRrc::CONNECTED_NORMALLY) return;  // it has no bearer yet
     auto carriers = ns3::DynamicCast<ns3::LteEnbNetDevice>(station)->GetCcMap();
     auto scheduler = ns3::DynamicCast<ns3::ComponentCarrierEnb>(carriers.at(0))->GetFfMacScheduler();
     Channel channel{};
@@ -41,7 +43,7 @@ void SetGuarantee(ns3::Ptr<ns3::NetDevice> station, ns3::Ptr<ns3::NetDevice> ue,
     channel.m_eRabGuaranteedBitrateDl = bitsPerSecond;
     channel.m_eRabMaximulBitrateDl = bitsPerSecond;
     ns3::FfMacCschedSapProvider::CschedLcConfigReqParameters request{};
-    request.m_rnti = ns3::DynamicCast<ns3::LteUeNetDevice>(ue)->GetRrc()->GetRnti();
+    request.m_rnti = radio->GetRnti();
     request.m_reconfigureFlag = true;
     request.m_logicalChannelConfigList.push_back(channel);
     scheduler->GetFfMacCschedSapProvider()->CschedLcConfigReq(request);
@@ -51,7 +53,7 @@ void SetGuarantee(ns3::Ptr<ns3::NetDevice> station, ns3::Ptr<ns3::NetDevice> ue,
 
 
 class LteNetwork:
-    """Media UEs 0 … n - 1, and one more that takes the background traffic."""
+    """Media UEs 0 … n - 1, one more that takes the background traffic, and those that join later."""
 
     def __init__(self, settings: CellSettings) -> None:
         self._settings = settings
@@ -64,21 +66,36 @@ class LteNetwork:
         with tempfile.TemporaryDirectory(prefix="safe-psrl-fading-") as directory:
             self._helper = self._radio(Path(directory))
             self._host, self._core = self._core_network()
-            self._station, self._ues, addresses = self._attached_ues()
-            self._applications = [self._stream(i, addresses) for i in range(settings.ues + 1)]
-            self._sinks = [self._sink(i, addresses) for i in range(settings.ues)]
+            self._station, self._ues, self._addresses = self._attached_ues()
+            self._applications = [self._stream(i) for i in range(settings.ues + 1)]
+            self._sinks = [self._sink(i) for i in range(settings.ues)]
             self._run(settings.settle_seconds)  # reads the fading trace
         self._set_guarantee(self._station, self._ues.Get(settings.ues), settings.background_rate)
         self._received = [int(sink.GetTotalRx()) for sink in self._sinks]
+        self._epoch = 0
+        self._joined = range(0)
 
     def advance(self, fast: Sequence[bool]) -> list[float]:
         """An epoch in which the UEs get the fast or the slow service; the media units that each of them received."""
         for i, guaranteed in enumerate(fast):
             self._set_guarantee(self._station, self._ues.Get(i), self._settings.unit_rate if guaranteed else 0)
+        if self._epoch == self._settings.joining_epoch:
+            self._join()
+        for i in self._joined:
+            self._set_guarantee(self._station, self._ues.Get(i), self._settings.unit_rate)
+        self._epoch += 1
         self._run(self._settings.epoch_ms / 1000)
         before, self._received = self._received, [int(sink.GetTotalRx()) for sink in self._sinks]
         unit = self._settings.unit_packets * (self._settings.packet_bytes - HEADERS)
         return [(now - then) / unit for now, then in zip(self._received, before, strict=True)]
+
+    def _join(self) -> None:
+        """More UEs attach, each with a stream of its own."""
+        first = self._settings.ues + 1
+        self._joined = range(first, first + self._settings.joining_ues)
+        for i in self._joined:
+            self._helper.Attach(self._ues.Get(i), self._station)
+            self._applications.append(self._stream(i))
 
     def _run(self, seconds: float) -> None:
         self._ns.Simulator.Stop(self._ns.Seconds(seconds))
@@ -138,11 +155,11 @@ class LteNetwork:
         return hosts.Get(0), core
 
     def _attached_ues(self) -> tuple[Any, Any, Any]:
-        """The station's device, the UEs' devices, and the UEs' addresses."""
+        """The station's device, the UEs' devices, and the UEs' addresses. UEs that join later are not attached."""
         ns, helper, radius = self._ns, self._helper, self._settings.radius
         stations, nodes = ns.NodeContainer(), ns.NodeContainer()
         stations.Create(1)
-        nodes.Create(self._settings.ues + 1)
+        nodes.Create(self._settings.ues + 1 + self._settings.joining_ues)
         mobility = ns.MobilityHelper()
         mobility.SetMobilityModel("ns3::ConstantPositionMobilityModel")
         mobility.Install(stations)
@@ -159,14 +176,15 @@ class LteNetwork:
         addresses = self._core.AssignUeIpv4Address(ues)
         for i in range(nodes.GetN()):
             self._routes(nodes.Get(i)).SetDefaultRoute(self._core.GetUeDefaultGatewayAddress(), 1)
-            helper.Attach(ues.Get(i), station)
+            if i <= self._settings.ues:
+                helper.Attach(ues.Get(i), station)
         return station, ues, addresses
 
-    def _stream(self, i: int, addresses: Any) -> Any:
+    def _stream(self, i: int) -> Any:
         """What the host sends to UE `i`: media at a constant rate, or the background's bursts."""
         ns, settings = self._ns, self._settings
-        sender = ns.OnOffHelper("ns3::UdpSocketFactory", ns.InetSocketAddress(addresses.GetAddress(i), PORT).ConvertTo())
-        if i < settings.ues:
+        sender = ns.OnOffHelper("ns3::UdpSocketFactory", self._socket(i))
+        if i != settings.ues:
             payload = settings.packet_bytes - HEADERS
             sender.SetConstantRate(ns.DataRate(settings.unit_rate * payload // settings.packet_bytes), payload)
         else:
@@ -178,10 +196,12 @@ class LteNetwork:
         applications.Start(ns.Seconds(0.2))
         return applications
 
-    def _sink(self, i: int, addresses: Any) -> Any:
+    def _socket(self, i: int) -> Any:
+        return self._ns.InetSocketAddress(self._addresses.GetAddress(i), PORT).ConvertTo()
+
+    def _sink(self, i: int) -> Any:
         ns = self._ns
-        address = ns.InetSocketAddress(addresses.GetAddress(i), PORT).ConvertTo()
-        applications = ns.PacketSinkHelper("ns3::UdpSocketFactory", address).Install(self._ues.Get(i).GetNode())
+        applications = ns.PacketSinkHelper("ns3::UdpSocketFactory", self._socket(i)).Install(self._ues.Get(i).GetNode())
         applications.Start(ns.Seconds(0.0))
         return applications.Get(0).GetObject[ns.PacketSink]()
 

@@ -19,6 +19,8 @@ class CellSettings:
     busy_seconds: float = 0.5  # mean length of the background's bursts
     idle_seconds: float = 0.06  # and of its pauses
     settle_seconds: float = 1.0  # until every UE is attached and the queues are stationary
+    joining_ues: int = 0  # more UEs, whose streams have a guaranteed rate and no agent
+    joining_epoch: int = 0  # when they attach
 
     @property
     def resource_blocks(self) -> int:

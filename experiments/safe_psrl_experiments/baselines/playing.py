@@ -62,7 +62,7 @@ class BaselineRun:
         self.seed = seed
         self.problem: Problem = problem_of(spec, SafePsrlOptions())
         self.world: World = world_of(spec, transitions)
-        self.ledger: Ledger = empty_ledger(spec)
+        self.ledger: Ledger = empty_ledger(spec.num_constraints)
         self.dual, self.epsilon = np.zeros(1), np.zeros(1)
         self.tables: dict[str, NDArray[Any]] = {"dual": self.dual, "epsilon": self.epsilon}
         self.keep(self.ledger)

@@ -98,6 +98,12 @@ def process_kilobytes(field: str, pid: int | str = "self") -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
 
+def processor_seconds(pid: int) -> float:
+    """Processor time of one process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def as_json(results: list[Result]) -> dict[str, Any]:
     return {"machine": machine(), "results": [asdict(result) for result in results]}
 

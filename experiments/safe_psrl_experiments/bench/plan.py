@@ -24,8 +24,9 @@ from safe_psrl.methods.episode import begin_episode, empty_draft
 from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
+from safe_psrl.problem.constraint import Constraint
 from safe_psrl.problem.options import CERTIFIED, SafePsrlOptions
-from safe_psrl.problem.spec import CmdpSpec, Constraint
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl.problem.support import EVERY_STATE
 from safe_psrl.transition import Transition
 from safe_psrl_experiments.bench.measure import (

@@ -76,6 +76,66 @@ BUDGET_VERDICT_ABOVE: BudgetVerdict.ValueType  # 3
 """It is above by two standard errors or more."""
 Global___BudgetVerdict: _TypeAlias = BudgetVerdict  # noqa: Y015
 
+class _AgentOrder:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AgentOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AgentOrder.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    AGENT_ORDER_UNSPECIFIED: _AgentOrder.ValueType  # 0
+    """By name."""
+    AGENT_ORDER_CONDITION: _AgentOrder.ValueType  # 1
+    AGENT_ORDER_COST_RATIO: _AgentOrder.ValueType  # 2
+    """AgentStatus.cost_ratio; agents without one come first."""
+    AGENT_ORDER_CHANGED: _AgentOrder.ValueType  # 3
+    """AgentStatus.changed_micros."""
+    AGENT_ORDER_CREATED: _AgentOrder.ValueType  # 4
+    """AgentStatus.created_micros."""
+
+class AgentOrder(_AgentOrder, metaclass=_AgentOrderEnumTypeWrapper):
+    """The column that orders a list. Agents with equal values are in the order of their names."""
+
+AGENT_ORDER_UNSPECIFIED: AgentOrder.ValueType  # 0
+"""By name."""
+AGENT_ORDER_CONDITION: AgentOrder.ValueType  # 1
+AGENT_ORDER_COST_RATIO: AgentOrder.ValueType  # 2
+"""AgentStatus.cost_ratio; agents without one come first."""
+AGENT_ORDER_CHANGED: AgentOrder.ValueType  # 3
+"""AgentStatus.changed_micros."""
+AGENT_ORDER_CREATED: AgentOrder.ValueType  # 4
+"""AgentStatus.created_micros."""
+Global___AgentOrder: _TypeAlias = AgentOrder  # noqa: Y015
+
+class _PromotionVerdict:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PromotionVerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PromotionVerdict.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PROMOTION_VERDICT_UNSPECIFIED: _PromotionVerdict.ValueType  # 0
+    PROMOTION_VERDICT_PROMOTE: _PromotionVerdict.ValueType  # 1
+    """Its plan has a certificate, and its gain is above 0 by `deviations` errors."""
+    PROMOTION_VERDICT_TOO_FEW_EPISODES: _PromotionVerdict.ValueType  # 2
+    """Fewer than 20 episodes were completed in shadow; of a continuing task fewer than 20 epochs, or than 1,000 steps of them."""
+    PROMOTION_VERDICT_NO_CERTIFICATE: _PromotionVerdict.ValueType  # 3
+    """No policy is known to keep the budgets, or the method has no certificates."""
+    PROMOTION_VERDICT_NO_GAIN: _PromotionVerdict.ValueType  # 4
+    """The gain is not above 0 by `deviations` errors."""
+
+class PromotionVerdict(_PromotionVerdict, metaclass=_PromotionVerdictEnumTypeWrapper):
+    """Whether a shadow agent may become live."""
+
+PROMOTION_VERDICT_UNSPECIFIED: PromotionVerdict.ValueType  # 0
+PROMOTION_VERDICT_PROMOTE: PromotionVerdict.ValueType  # 1
+"""Its plan has a certificate, and its gain is above 0 by `deviations` errors."""
+PROMOTION_VERDICT_TOO_FEW_EPISODES: PromotionVerdict.ValueType  # 2
+"""Fewer than 20 episodes were completed in shadow; of a continuing task fewer than 20 epochs, or than 1,000 steps of them."""
+PROMOTION_VERDICT_NO_CERTIFICATE: PromotionVerdict.ValueType  # 3
+"""No policy is known to keep the budgets, or the method has no certificates."""
+PROMOTION_VERDICT_NO_GAIN: PromotionVerdict.ValueType  # 4
+"""The gain is not above 0 by `deviations` errors."""
+Global___PromotionVerdict: _TypeAlias = PromotionVerdict  # noqa: Y015
+
 @_typing.final
 class ConstraintStatus(_message.Message):
     """How one constraint is doing."""
@@ -203,6 +263,13 @@ class AgentStatus(_message.Message):
     ON_DETECT_FIELD_NUMBER: _builtins.int
     HAS_FALLBACK_FIELD_NUMBER: _builtins.int
     PAUSED_BY_GUARD_FIELD_NUMBER: _builtins.int
+    ACTIVE_MICROS_FIELD_NUMBER: _builtins.int
+    CHANGED_MICROS_FIELD_NUMBER: _builtins.int
+    COST_RATIO_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    SHADOW_EPISODES_FIELD_NUMBER: _builtins.int
+    EPOCH_STEPS_FIELD_NUMBER: _builtins.int
+    CONTINUING_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     condition: Global___AgentCondition.ValueType
     condition_reason: _builtins.str
@@ -247,6 +314,24 @@ class AgentStatus(_message.Message):
     """It has a fallback policy."""
     paused_by_guard: _builtins.bool
     """It was paused by its guard, or by drift."""
+    active_micros: _builtins.int
+    """The time of the newest event in its episodes, in microseconds since 1970; 0 before the first."""
+    changed_micros: _builtins.int
+    """The time of its newest event."""
+    cost_ratio: _builtins.float
+    """Of the latest completed episodes (recent_episodes): mean cost / mean budget of the constraint where it is greatest.
+    Absent before the first.
+    """
+    mode: _builtins.str
+    """"live" or "shadow"."""
+    shadow_episodes: _builtins.int
+    """Completed episodes that were started in shadow. Nothing above includes them, except `transitions` and `episode`."""
+    epoch_steps: _builtins.int
+    """Of a continuing task: steps of the epochs that ended; above 0 once there is one. Epochs then take the place of episodes,
+    and rewards, costs and budgets are averages per step, but for the sums `cumulative_reward`, regret and violation.
+    """
+    continuing: _builtins.bool
+    """The task has no episodes: see `epoch_steps`."""
     @_builtins.property
     def open_episodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Their numbers."""
@@ -285,13 +370,25 @@ class AgentStatus(_message.Message):
         on_detect: _builtins.str = ...,
         has_fallback: _builtins.bool = ...,
         paused_by_guard: _builtins.bool = ...,
+        active_micros: _builtins.int = ...,
+        changed_micros: _builtins.int = ...,
+        cost_ratio: _builtins.float | None = ...,
+        mode: _builtins.str = ...,
+        shadow_episodes: _builtins.int = ...,
+        epoch_steps: _builtins.int = ...,
+        continuing: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic", "drift_statistic", b"drift_statistic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_ratio", b"_cost_ratio", "_drift_statistic", b"_drift_statistic", "cost_ratio", b"cost_ratio", "drift_statistic", b"drift_statistic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic", "agent", b"agent", "certificate", b"certificate", "completed_episodes", b"completed_episodes", "condition", b"condition", "condition_reason", b"condition_reason", "constraints", b"constraints", "created_micros", b"created_micros", "cumulative_reward", b"cumulative_reward", "definition_version", b"definition_version", "drift_detections", b"drift_detections", "drift_micros", b"drift_micros", "drift_statistic", b"drift_statistic", "episode", b"episode", "false_alarm_steps", b"false_alarm_steps", "has_fallback", b"has_fallback", "last_reward", b"last_reward", "method", b"method", "on_detect", b"on_detect", "open_episodes", b"open_episodes", "overridden_actions", b"overridden_actions", "paused_by_guard", b"paused_by_guard", "plan_seconds", b"plan_seconds", "predicted_reward", b"predicted_reward", "recent_episodes", b"recent_episodes", "recent_reward", b"recent_reward", "state_digest", b"state_digest", "transitions", b"transitions", "version", b"version", "visited_ratio", b"visited_ratio"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_ratio", b"_cost_ratio", "_drift_statistic", b"_drift_statistic", "active_micros", b"active_micros", "agent", b"agent", "certificate", b"certificate", "changed_micros", b"changed_micros", "completed_episodes", b"completed_episodes", "condition", b"condition", "condition_reason", b"condition_reason", "constraints", b"constraints", "continuing", b"continuing", "cost_ratio", b"cost_ratio", "created_micros", b"created_micros", "cumulative_reward", b"cumulative_reward", "definition_version", b"definition_version", "drift_detections", b"drift_detections", "drift_micros", b"drift_micros", "drift_statistic", b"drift_statistic", "episode", b"episode", "epoch_steps", b"epoch_steps", "false_alarm_steps", b"false_alarm_steps", "has_fallback", b"has_fallback", "last_reward", b"last_reward", "method", b"method", "mode", b"mode", "on_detect", b"on_detect", "open_episodes", b"open_episodes", "overridden_actions", b"overridden_actions", "paused_by_guard", b"paused_by_guard", "plan_seconds", b"plan_seconds", "predicted_reward", b"predicted_reward", "recent_episodes", b"recent_episodes", "recent_reward", b"recent_reward", "shadow_episodes", b"shadow_episodes", "state_digest", b"state_digest", "transitions", b"transitions", "version", b"version", "visited_ratio", b"visited_ratio"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cost_ratio: _TypeAlias = _typing.Literal["cost_ratio"]  # noqa: Y015
+    _WhichOneofArgType__cost_ratio: _TypeAlias = _typing.Literal["_cost_ratio", b"_cost_ratio"]  # noqa: Y015
     _WhichOneofReturnType__drift_statistic: _TypeAlias = _typing.Literal["drift_statistic"]  # noqa: Y015
     _WhichOneofArgType__drift_statistic: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_ratio) -> _WhichOneofReturnType__cost_ratio | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__drift_statistic) -> _WhichOneofReturnType__drift_statistic | None: ...
 
 Global___AgentStatus: _TypeAlias = AgentStatus  # noqa: Y015
@@ -420,21 +517,42 @@ class ListAgentsRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    CONDITION_FIELD_NUMBER: _builtins.int
+    MIN_COST_RATIO_FIELD_NUMBER: _builtins.int
+    ORDER_BY_FIELD_NUMBER: _builtins.int
+    DESCENDING_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """1 to 1,000; 0 stands for 100."""
     page_token: _builtins.str
-    """From the reply before."""
+    """From the reply before, to a request with the same order."""
+    prefix: _builtins.str
+    """Only agents whose names begin with it."""
+    condition: Global___AgentCondition.ValueType
+    """Only agents in this condition."""
+    min_cost_ratio: _builtins.float
+    """Only agents whose AgentStatus.cost_ratio is at least this: 0.9 for those near or above a budget."""
+    order_by: Global___AgentOrder.ValueType
+    descending: _builtins.bool
+    """Greatest first."""
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        prefix: _builtins.str = ...,
+        condition: Global___AgentCondition.ValueType = ...,
+        min_cost_ratio: _builtins.float | None = ...,
+        order_by: Global___AgentOrder.ValueType = ...,
+        descending: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_cost_ratio", b"_min_cost_ratio", "min_cost_ratio", b"min_cost_ratio"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_cost_ratio", b"_min_cost_ratio", "condition", b"condition", "descending", b"descending", "min_cost_ratio", b"min_cost_ratio", "order_by", b"order_by", "page_size", b"page_size", "page_token", b"page_token", "prefix", b"prefix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__min_cost_ratio: _TypeAlias = _typing.Literal["min_cost_ratio"]  # noqa: Y015
+    _WhichOneofArgType__min_cost_ratio: _TypeAlias = _typing.Literal["_min_cost_ratio", b"_min_cost_ratio"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_cost_ratio) -> _WhichOneofReturnType__min_cost_ratio | None: ...
 
 Global___ListAgentsRequest: _TypeAlias = ListAgentsRequest  # noqa: Y015
 
@@ -588,6 +706,7 @@ class UpdateAgentRequest(_message.Message):
     EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     expected_version: _builtins.int
     """AgentStatus.definition_version of the definition that the caller has seen; FAILED_PRECONDITION if it is another. 0: any."""
@@ -595,6 +714,10 @@ class UpdateAgentRequest(_message.Message):
     """For the operator who comes after."""
     dry_run: _builtins.bool
     """Change nothing: reply what the update would do."""
+    force: _builtins.bool
+    """Make a shadow agent live whatever CompareAgent's verdict is. Otherwise any verdict but PROMOTE is FAILED_PRECONDITION,
+    NOT_PROMOTABLE.
+    """
     @_builtins.property
     def update(self) -> _model_pb2.AgentSpec:
         """The new values."""
@@ -602,7 +725,7 @@ class UpdateAgentRequest(_message.Message):
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """The fields of `update` to take: cmdp.reward, cmdp.available_actions, cmdp.constraints.NAME.cost_budget (satisfiable_cost,
-        cost), options and options.FIELD, drift and drift.FIELD, guard and guard.FIELD, fallback_policy, max_open_episodes, episode_timeout_seconds. A
+        cost), options and options.FIELD, drift and drift.FIELD, guard and guard.FIELD, fallback_policy, max_open_episodes, episode_timeout_seconds, mode. A
         named field that `update` leaves out gets its default. Nothing else can change.
         """
 
@@ -615,10 +738,11 @@ class UpdateAgentRequest(_message.Message):
         expected_version: _builtins.int = ...,
         reason: _builtins.str = ...,
         dry_run: _builtins.bool = ...,
+        force: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["update", b"update", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "dry_run", b"dry_run", "expected_version", b"expected_version", "reason", b"reason", "update", b"update", "update_mask", b"update_mask"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "dry_run", b"dry_run", "expected_version", b"expected_version", "force", b"force", "reason", b"reason", "update", b"update", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -626,7 +750,9 @@ Global___UpdateAgentRequest: _TypeAlias = UpdateAgentRequest  # noqa: Y015
 
 @_typing.final
 class PlanPreview(_message.Message):
-    """What a plan for the next episode would be, under the mean of the posterior."""
+    """What a plan for the next episode would be, under the mean of the posterior. Of a continuing task, averages per step from where
+    it is, or from the likeliest first state.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -911,7 +1037,10 @@ class GetPolicyResponse(_message.Message):
 
     EPISODE_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
+    ADVISORY_FIELD_NUMBER: _builtins.int
     episode: _builtins.int
+    advisory: _builtins.bool
+    """As in StartEpisodeResponse."""
     @_builtins.property
     def policy(self) -> _model_pb2.Policy: ...
     def __init__(
@@ -919,10 +1048,11 @@ class GetPolicyResponse(_message.Message):
         *,
         episode: _builtins.int = ...,
         policy: _model_pb2.Policy | None = ...,
+        advisory: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["episode", b"episode", "policy", b"policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advisory", b"advisory", "episode", b"episode", "policy", b"policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -938,7 +1068,7 @@ class ExplainActionRequest(_message.Message):
     agent: _builtins.str
     state: _builtins.int
     step: _builtins.int
-    """From 0."""
+    """From 0. In a continuing task, of the epoch: its policy is the same at every step, but draws its actions."""
     def __init__(
         self,
         *,
@@ -956,7 +1086,9 @@ Global___ExplainActionRequest: _TypeAlias = ExplainActionRequest  # noqa: Y015
 
 @_typing.final
 class ValueToGo(_message.Message):
-    """A reward or a cost from a step of an episode to its end."""
+    """A reward or a cost from a step of an episode to its end. In a continuing task an advantage: what the action changes of the sum
+    over all steps to come, against the policy's own action.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1062,6 +1194,7 @@ class ExplainActionResponse(_message.Message):
     COST_PRICES_FIELD_NUMBER: _builtins.int
     BUDGET_CHOICES_FIELD_NUMBER: _builtins.int
     CONSTRAINT_NAMES_FIELD_NUMBER: _builtins.int
+    AVERAGES_FIELD_NUMBER: _builtins.int
     episode: _builtins.int
     """The episode whose policy is explained: the latest, or the next one (begun = false) if none has begun."""
     begun: _builtins.bool
@@ -1076,7 +1209,8 @@ class ExplainActionResponse(_message.Message):
     @_builtins.property
     def cost_prices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Per constraint, the reward that the plan gives up for one unit of cost less: lambda/eta. For "certified", the exchange rate
-        between the two policies of the mixture; empty if there are not two, or with several constraints.
+        between the two policies of the mixture; empty if there are not two, or with several constraints. In a continuing task,
+        between the plans for the least and the greatest of the budgets in budget_choices.
         """
 
     @_builtins.property
@@ -1086,6 +1220,10 @@ class ExplainActionResponse(_message.Message):
     @_builtins.property
     def constraint_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Of the constraints, in the order of costs and cost_prices."""
+
+    @_builtins.property
+    def averages(self) -> Global___PolicyAverages:
+        """Of a continuing task: what the policy earns and costs per step in the long run, under the mean of the posterior."""
 
     def __init__(
         self,
@@ -1098,14 +1236,208 @@ class ExplainActionResponse(_message.Message):
         cost_prices: _abc.Iterable[_builtins.float] | None = ...,
         budget_choices: _abc.Iterable[Global___BudgetChoice] | None = ...,
         constraint_names: _abc.Iterable[_builtins.str] | None = ...,
+        averages: Global___PolicyAverages | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["averages", b"averages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "actions", b"actions", "begun", b"begun", "budget_choices", b"budget_choices", "constraint_names", b"constraint_names", "cost_prices", b"cost_prices", "episode", b"episode", "state_name", b"state_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "actions", b"actions", "averages", b"averages", "begun", b"begun", "budget_choices", b"budget_choices", "constraint_names", b"constraint_names", "cost_prices", b"cost_prices", "episode", b"episode", "state_name", b"state_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainActionResponse: _TypeAlias = ExplainActionResponse  # noqa: Y015
+
+@_typing.final
+class PolicyAverages(_message.Message):
+    """Averages per step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REWARD_FIELD_NUMBER: _builtins.int
+    COSTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reward(self) -> Global___ValueToGo: ...
+    @_builtins.property
+    def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ValueToGo]:
+        """Per constraint."""
+
+    def __init__(
+        self,
+        *,
+        reward: Global___ValueToGo | None = ...,
+        costs: _abc.Iterable[Global___ValueToGo] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reward", b"reward"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["costs", b"costs", "reward", b"reward"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PolicyAverages: _TypeAlias = PolicyAverages  # noqa: Y015
+
+@_typing.final
+class CompareAgentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    @_builtins.property
+    def policy(self) -> _model_pb2.Policy:
+        """Evaluate this policy, too, under the posterior: for example the rule by which the controller in charge acts. Its actions
+        [horizon, num_states]; of a continuing task [1, num_states].
+        """
+
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        policy: _model_pb2.Policy | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "policy", b"policy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompareAgentRequest: _TypeAlias = CompareAgentRequest  # noqa: Y015
+
+@_typing.final
+class Estimate(_message.Message):
+    """A reward or a cost of an episode; per step of a continuing task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEAN_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    mean: _builtins.float
+    error: _builtins.float
+    """Of reported episodes, the standard error of the mean; of a policy under the posterior, the standard deviation; of the
+    gain both, and what the policy's reward may be lower because rows that it plays were rarely visited.
+    """
+    def __init__(
+        self,
+        *,
+        mean: _builtins.float = ...,
+        error: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "mean", b"mean"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Estimate: _TypeAlias = Estimate  # noqa: Y015
+
+@_typing.final
+class EpisodeEstimate(_message.Message):
+    """Reward and costs of an episode; per step of a continuing task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REWARD_FIELD_NUMBER: _builtins.int
+    COSTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reward(self) -> Global___Estimate: ...
+    @_builtins.property
+    def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Estimate]:
+        """Per constraint."""
+
+    def __init__(
+        self,
+        *,
+        reward: Global___Estimate | None = ...,
+        costs: _abc.Iterable[Global___Estimate] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reward", b"reward"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["costs", b"costs", "reward", b"reward"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EpisodeEstimate: _TypeAlias = EpisodeEstimate  # noqa: Y015
+
+@_typing.final
+class CompareAgentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    SHADOW_EPISODES_FIELD_NUMBER: _builtins.int
+    CONSTRAINT_NAMES_FIELD_NUMBER: _builtins.int
+    COST_BUDGETS_FIELD_NUMBER: _builtins.int
+    INCUMBENT_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    CERTIFIED_COSTS_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    GAIN_FIELD_NUMBER: _builtins.int
+    DEVIATIONS_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    VERDICT_TEXT_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    SHADOW_STEPS_FIELD_NUMBER: _builtins.int
+    mode: _builtins.str
+    """As in AgentStatus."""
+    shadow_episodes: _builtins.int
+    certificate: _model_pb2.Certificate.ValueType
+    deviations: _builtins.float
+    """How many errors the gain must be above 0: the quantile of the normal distribution at the agent's confidence."""
+    verdict: Global___PromotionVerdict.ValueType
+    verdict_text: _builtins.str
+    """The verdict in a sentence."""
+    shadow_steps: _builtins.int
+    """Of a continuing task: the steps of `shadow_episodes`, which are epochs."""
+    @_builtins.property
+    def constraint_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def cost_budgets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per constraint."""
+
+    @_builtins.property
+    def incumbent(self) -> Global___EpisodeEstimate:
+        """Of the episodes completed in shadow. Absent if there are fewer than two."""
+
+    @_builtins.property
+    def plan(self) -> Global___EpisodeEstimate:
+        """Of the plan for the next episode, under the posterior."""
+
+    @_builtins.property
+    def certified_costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per constraint: of a certified plan."""
+
+    @_builtins.property
+    def gain(self) -> Global___Estimate:
+        """Reward of the plan less that of the incumbent; its error combines both. Absent without `incumbent`."""
+
+    @_builtins.property
+    def policy(self) -> Global___EpisodeEstimate:
+        """Of the request's policy, under the posterior."""
+
+    def __init__(
+        self,
+        *,
+        mode: _builtins.str = ...,
+        shadow_episodes: _builtins.int = ...,
+        constraint_names: _abc.Iterable[_builtins.str] | None = ...,
+        cost_budgets: _abc.Iterable[_builtins.float] | None = ...,
+        incumbent: Global___EpisodeEstimate | None = ...,
+        plan: Global___EpisodeEstimate | None = ...,
+        certified_costs: _abc.Iterable[_builtins.float] | None = ...,
+        certificate: _model_pb2.Certificate.ValueType = ...,
+        gain: Global___Estimate | None = ...,
+        deviations: _builtins.float = ...,
+        verdict: Global___PromotionVerdict.ValueType = ...,
+        verdict_text: _builtins.str = ...,
+        policy: Global___EpisodeEstimate | None = ...,
+        shadow_steps: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_shadow_steps", b"_shadow_steps", "gain", b"gain", "incumbent", b"incumbent", "plan", b"plan", "policy", b"policy", "shadow_steps", b"shadow_steps"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_shadow_steps", b"_shadow_steps", "certificate", b"certificate", "certified_costs", b"certified_costs", "constraint_names", b"constraint_names", "cost_budgets", b"cost_budgets", "deviations", b"deviations", "gain", b"gain", "incumbent", b"incumbent", "mode", b"mode", "plan", b"plan", "policy", b"policy", "shadow_episodes", b"shadow_episodes", "shadow_steps", b"shadow_steps", "verdict", b"verdict", "verdict_text", b"verdict_text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__shadow_steps: _TypeAlias = _typing.Literal["shadow_steps"]  # noqa: Y015
+    _WhichOneofArgType__shadow_steps: _TypeAlias = _typing.Literal["_shadow_steps", b"_shadow_steps"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__shadow_steps) -> _WhichOneofReturnType__shadow_steps | None: ...
+
+Global___CompareAgentResponse: _TypeAlias = CompareAgentResponse  # noqa: Y015
 
 @_typing.final
 class GetPosteriorRequest(_message.Message):
@@ -1251,6 +1583,57 @@ class ExportAgentResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExportAgentResponse: _TypeAlias = ExportAgentResponse  # noqa: Y015
+
+@_typing.final
+class ExportTransitionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportTransitionsRequest: _TypeAlias = ExportTransitionsRequest  # noqa: Y015
+
+@_typing.final
+class ExportTransitionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSITIONS_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    CONSTRAINT_NAMES_FIELD_NUMBER: _builtins.int
+    dropped: _builtins.int
+    """In the last message: transitions that were learned and are not among these, as snapshots stand for them."""
+    @_builtins.property
+    def transitions(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.TransitionsObserved]:
+        """In the order of their episodes; corrected where they were."""
+
+    @_builtins.property
+    def constraint_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """In the last message: names of the constraints, in the order of the costs."""
+
+    def __init__(
+        self,
+        *,
+        transitions: _abc.Iterable[_events_pb2.TransitionsObserved] | None = ...,
+        dropped: _builtins.int = ...,
+        constraint_names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraint_names", b"constraint_names", "dropped", b"dropped", "transitions", b"transitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportTransitionsResponse: _TypeAlias = ExportTransitionsResponse  # noqa: Y015
 
 @_typing.final
 class ImportAgentRequest(_message.Message):

@@ -89,6 +89,11 @@ class AdminServiceStub:
                 request_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExplainActionRequest.SerializeToString,
                 response_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExplainActionResponse.FromString,
                 _registered_method=True)
+        self.CompareAgent = channel.unary_unary(
+                '/safe_psrl.v1.AdminService/CompareAgent',
+                request_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.CompareAgentRequest.SerializeToString,
+                response_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.CompareAgentResponse.FromString,
+                _registered_method=True)
         self.GetPosterior = channel.unary_unary(
                 '/safe_psrl.v1.AdminService/GetPosterior',
                 request_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.GetPosteriorRequest.SerializeToString,
@@ -103,6 +108,11 @@ class AdminServiceStub:
                 '/safe_psrl.v1.AdminService/ExportAgent',
                 request_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExportAgentRequest.SerializeToString,
                 response_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExportAgentResponse.FromString,
+                _registered_method=True)
+        self.ExportTransitions = channel.unary_stream(
+                '/safe_psrl.v1.AdminService/ExportTransitions',
+                request_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExportTransitionsRequest.SerializeToString,
+                response_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExportTransitionsResponse.FromString,
                 _registered_method=True)
         self.ImportAgent = channel.stream_unary(
                 '/safe_psrl.v1.AdminService/ImportAgent',
@@ -134,7 +144,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListAgents(self, request, context):
-        """All agents, ordered by name, in pages.
+        """All agents, or those that match, in pages: from summaries, which may be a second behind what other replicas learned.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -196,6 +206,13 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CompareAgent(self, request, context):
+        """What the controller in charge achieved beside a shadow agent, and what the agent's plan would achieve.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetPosterior(self, request, context):
         """The transition counts.
         """
@@ -212,6 +229,13 @@ class AdminServiceServicer:
 
     def ExportAgent(self, request, context):
         """Everything needed to continue the agent elsewhere, in chunks.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportTransitions(self, request, context):
+        """The transitions that are still stored one by one: those after the newest snapshot, and those of kept episodes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -289,6 +313,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExplainActionRequest.FromString,
                     response_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExplainActionResponse.SerializeToString,
             ),
+            'CompareAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompareAgent,
+                    request_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.CompareAgentRequest.FromString,
+                    response_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.CompareAgentResponse.SerializeToString,
+            ),
             'GetPosterior': grpc.unary_unary_rpc_method_handler(
                     servicer.GetPosterior,
                     request_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.GetPosteriorRequest.FromString,
@@ -303,6 +332,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ExportAgent,
                     request_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExportAgentRequest.FromString,
                     response_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExportAgentResponse.SerializeToString,
+            ),
+            'ExportTransitions': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportTransitions,
+                    request_deserializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExportTransitionsRequest.FromString,
+                    response_serializer=safe__psrl__proto_dot_v1_dot_admin__pb2.ExportTransitionsResponse.SerializeToString,
             ),
             'ImportAgent': grpc.stream_unary_rpc_method_handler(
                     servicer.ImportAgent,
@@ -623,6 +657,33 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def CompareAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/safe_psrl.v1.AdminService/CompareAgent',
+            safe__psrl__proto_dot_v1_dot_admin__pb2.CompareAgentRequest.SerializeToString,
+            safe__psrl__proto_dot_v1_dot_admin__pb2.CompareAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetPosterior(request,
             target,
             options=(),
@@ -693,6 +754,33 @@ class AdminService:
             '/safe_psrl.v1.AdminService/ExportAgent',
             safe__psrl__proto_dot_v1_dot_admin__pb2.ExportAgentRequest.SerializeToString,
             safe__psrl__proto_dot_v1_dot_admin__pb2.ExportAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportTransitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/safe_psrl.v1.AdminService/ExportTransitions',
+            safe__psrl__proto_dot_v1_dot_admin__pb2.ExportTransitionsRequest.SerializeToString,
+            safe__psrl__proto_dot_v1_dot_admin__pb2.ExportTransitionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,7 +36,7 @@ class AdminServiceStub:
     GetAgent: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetAgentRequest, _admin_pb2.GetAgentResponse]
     """One agent's status."""
     ListAgents: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListAgentsRequest, _admin_pb2.ListAgentsResponse]
-    """All agents, ordered by name, in pages."""
+    """All agents, or those that match, in pages: from summaries, which may be a second behind what other replicas learned."""
     DeleteAgent: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteAgentRequest, _admin_pb2.DeleteAgentResponse]
     """Removes an agent and all that it learned. Open episodes end."""
     PauseAgent: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PauseAgentRequest, _admin_pb2.PauseAgentResponse]
@@ -53,12 +53,16 @@ class AdminServiceStub:
     """The policy of an open episode, or of the last one."""
     ExplainAction: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ExplainActionRequest, _admin_pb2.ExplainActionResponse]
     """Why an action is played: what each available action leads to, and what other budgets would change."""
+    CompareAgent: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CompareAgentRequest, _admin_pb2.CompareAgentResponse]
+    """What the controller in charge achieved beside a shadow agent, and what the agent's plan would achieve."""
     GetPosterior: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPosteriorRequest, _admin_pb2.GetPosteriorResponse]
     """The transition counts."""
     WatchAgents: _grpc.UnaryStreamMultiCallable[_admin_pb2.WatchAgentsRequest, _admin_pb2.WatchAgentsResponse]
     """The status of all agents, or of some, whenever it changes, at most once an interval."""
     ExportAgent: _grpc.UnaryStreamMultiCallable[_admin_pb2.ExportAgentRequest, _admin_pb2.ExportAgentResponse]
     """Everything needed to continue the agent elsewhere, in chunks."""
+    ExportTransitions: _grpc.UnaryStreamMultiCallable[_admin_pb2.ExportTransitionsRequest, _admin_pb2.ExportTransitionsResponse]
+    """The transitions that are still stored one by one: those after the newest snapshot, and those of kept episodes."""
     ImportAgent: _grpc.StreamUnaryMultiCallable[_admin_pb2.ImportAgentRequest, _admin_pb2.ImportAgentResponse]
     """Creates an agent from an export."""
     VerifyAgent: _grpc.UnaryUnaryMultiCallable[_admin_pb2.VerifyAgentRequest, _admin_pb2.VerifyAgentResponse]
@@ -72,7 +76,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     GetAgent: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetAgentRequest, _admin_pb2.GetAgentResponse]  # type: ignore[assignment]
     """One agent's status."""
     ListAgents: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListAgentsRequest, _admin_pb2.ListAgentsResponse]  # type: ignore[assignment]
-    """All agents, ordered by name, in pages."""
+    """All agents, or those that match, in pages: from summaries, which may be a second behind what other replicas learned."""
     DeleteAgent: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteAgentRequest, _admin_pb2.DeleteAgentResponse]  # type: ignore[assignment]
     """Removes an agent and all that it learned. Open episodes end."""
     PauseAgent: _aio.UnaryUnaryMultiCallable[_admin_pb2.PauseAgentRequest, _admin_pb2.PauseAgentResponse]  # type: ignore[assignment]
@@ -89,12 +93,16 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """The policy of an open episode, or of the last one."""
     ExplainAction: _aio.UnaryUnaryMultiCallable[_admin_pb2.ExplainActionRequest, _admin_pb2.ExplainActionResponse]  # type: ignore[assignment]
     """Why an action is played: what each available action leads to, and what other budgets would change."""
+    CompareAgent: _aio.UnaryUnaryMultiCallable[_admin_pb2.CompareAgentRequest, _admin_pb2.CompareAgentResponse]  # type: ignore[assignment]
+    """What the controller in charge achieved beside a shadow agent, and what the agent's plan would achieve."""
     GetPosterior: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPosteriorRequest, _admin_pb2.GetPosteriorResponse]  # type: ignore[assignment]
     """The transition counts."""
     WatchAgents: _aio.UnaryStreamMultiCallable[_admin_pb2.WatchAgentsRequest, _admin_pb2.WatchAgentsResponse]  # type: ignore[assignment]
     """The status of all agents, or of some, whenever it changes, at most once an interval."""
     ExportAgent: _aio.UnaryStreamMultiCallable[_admin_pb2.ExportAgentRequest, _admin_pb2.ExportAgentResponse]  # type: ignore[assignment]
     """Everything needed to continue the agent elsewhere, in chunks."""
+    ExportTransitions: _aio.UnaryStreamMultiCallable[_admin_pb2.ExportTransitionsRequest, _admin_pb2.ExportTransitionsResponse]  # type: ignore[assignment]
+    """The transitions that are still stored one by one: those after the newest snapshot, and those of kept episodes."""
     ImportAgent: _aio.StreamUnaryMultiCallable[_admin_pb2.ImportAgentRequest, _admin_pb2.ImportAgentResponse]  # type: ignore[assignment]
     """Creates an agent from an export."""
     VerifyAgent: _aio.UnaryUnaryMultiCallable[_admin_pb2.VerifyAgentRequest, _admin_pb2.VerifyAgentResponse]  # type: ignore[assignment]
@@ -123,7 +131,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListAgentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListAgentsResponse, _abc.Awaitable[_admin_pb2.ListAgentsResponse]]:
-        """All agents, ordered by name, in pages."""
+        """All agents, or those that match, in pages: from summaries, which may be a second behind what other replicas learned."""
 
     @_abc_1.abstractmethod
     def DeleteAgent(
@@ -190,6 +198,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Why an action is played: what each available action leads to, and what other budgets would change."""
 
     @_abc_1.abstractmethod
+    def CompareAgent(
+        self,
+        request: _admin_pb2.CompareAgentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CompareAgentResponse, _abc.Awaitable[_admin_pb2.CompareAgentResponse]]:
+        """What the controller in charge achieved beside a shadow agent, and what the agent's plan would achieve."""
+
+    @_abc_1.abstractmethod
     def GetPosterior(
         self,
         request: _admin_pb2.GetPosteriorRequest,
@@ -212,6 +228,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.ExportAgentResponse], _abc.AsyncIterator[_admin_pb2.ExportAgentResponse]]:
         """Everything needed to continue the agent elsewhere, in chunks."""
+
+    @_abc_1.abstractmethod
+    def ExportTransitions(
+        self,
+        request: _admin_pb2.ExportTransitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.ExportTransitionsResponse], _abc.AsyncIterator[_admin_pb2.ExportTransitionsResponse]]:
+        """The transitions that are still stored one by one: those after the newest snapshot, and those of kept episodes."""
 
     @_abc_1.abstractmethod
     def ImportAgent(

@@ -26,7 +26,7 @@ from safe_psrl_proto.v1 import events_pb2 as safe__psrl__proto_dot_v1_dot_events
 from safe_psrl_proto.v1 import model_pb2 as safe__psrl__proto_dot_v1_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n safe_psrl_proto/v1/control.proto\x12\x0csafe_psrl.v1\x1a\x1fsafe_psrl_proto/v1/events.proto\x1a\x1esafe_psrl_proto/v1/model.proto\"\x96\x01\n\x13StartEpisodeRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x12\n\x05state\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0bwith_policy\x18\x04 \x01(\x08\x12\x14\n\x0c\x61\x62\x61ndon_open\x18\x05 \x01(\x08\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x42\x08\n\x06_state\"\xde\x01\n\x14StartEpisodeResponse\x12\x0f\n\x07\x65pisode\x18\x01 \x01(\x03\x12\x0f\n\x07horizon\x18\x02 \x01(\x03\x12\x13\n\x06\x61\x63tion\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12$\n\x06policy\x18\x04 \x01(\x0b\x32\x14.safe_psrl.v1.Policy\x12\x17\n\x0fpredicted_costs\x18\x05 \x03(\x01\x12\x18\n\x10predicted_reward\x18\x06 \x01(\x01\x12\x16\n\x0e\x64ual_variables\x18\x07 \x03(\x01\x12\x13\n\x0bincarnation\x18\x08 \x01(\x03\x42\t\n\x07_action\"\x83\x01\n\x10GetActionRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\x03\x12\x14\n\x07\x65pisode\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\x04step\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x0bincarnation\x18\x05 \x01(\x03\x42\n\n\x08_episodeB\x07\n\x05_step\"i\n\x11GetActionResponse\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\x03\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x03\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12\x10\n\x08\x66\x61llback\x18\x04 \x01(\x08\x12\x13\n\x0bincarnation\x18\x05 \x01(\x03\"\x80\x01\n\nTransition\x12\r\n\x05state\x18\x01 \x01(\x03\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\x03\x12\x12\n\nnext_state\x18\x03 \x01(\x03\x12\x13\n\x06reward\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05\x63osts\x18\x05 \x03(\x01\x12\x10\n\x08terminal\x18\x06 \x01(\x08\x42\t\n\x07_reward\"\xa9\x01\n\x17ReportTransitionRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x14\n\x07\x65pisode\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\x04step\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12,\n\ntransition\x18\x04 \x01(\x0b\x32\x18.safe_psrl.v1.Transition\x12\x13\n\x0bincarnation\x18\x05 \x01(\x03\x42\n\n\x08_episodeB\x07\n\x05_step\"b\n\x18ReportTransitionResponse\x12\x11\n\tduplicate\x18\x01 \x01(\x08\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x03\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12\x14\n\x0c\x65pisode_done\x18\x04 \x01(\x08\"\x9d\x01\n\x0bStepRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x14\n\x07\x65pisode\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\x04step\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12,\n\ntransition\x18\x04 \x01(\x0b\x32\x18.safe_psrl.v1.Transition\x12\x13\n\x0bincarnation\x18\x05 \x01(\x03\x42\n\n\x08_episodeB\x07\n\x05_step\"\x88\x01\n\x0cStepResponse\x12\x11\n\tduplicate\x18\x01 \x01(\x08\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x03\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12\x14\n\x0c\x65pisode_done\x18\x04 \x01(\x08\x12\x13\n\x06\x61\x63tion\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08\x66\x61llback\x18\x06 \x01(\x08\x42\t\n\x07_action\"\xfd\x01\n\x11StepStreamRequest\x12\x0b\n\x03tag\x18\x01 \x01(\x03\x12)\n\x04step\x18\x02 \x01(\x0b\x32\x19.safe_psrl.v1.StepRequestH\x00\x12:\n\rstart_episode\x18\x03 \x01(\x0b\x32!.safe_psrl.v1.StartEpisodeRequestH\x00\x12<\n\x0ereport_episode\x18\x04 \x01(\x0b\x32\".safe_psrl.v1.ReportEpisodeRequestH\x00\x12.\n\x05\x62\x61tch\x18\x05 \x01(\x0b\x32\x1d.safe_psrl.v1.StepStreamBatchH\x00\x42\x06\n\x04\x63\x61ll\"A\n\x0fStepStreamBatch\x12.\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x1f.safe_psrl.v1.StepStreamRequest\"\xa6\x01\n\nCallStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x38\n\x08metadata\x18\x04 \x03(\x0b\x32&.safe_psrl.v1.CallStatus.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb1\x02\n\x12StepStreamResponse\x12\x0b\n\x03tag\x18\x01 \x01(\x03\x12*\n\x04step\x18\x02 \x01(\x0b\x32\x1a.safe_psrl.v1.StepResponseH\x00\x12;\n\rstart_episode\x18\x03 \x01(\x0b\x32\".safe_psrl.v1.StartEpisodeResponseH\x00\x12)\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x18.safe_psrl.v1.CallStatusH\x00\x12=\n\x0ereport_episode\x18\x05 \x01(\x0b\x32#.safe_psrl.v1.ReportEpisodeResponseH\x00\x12\x30\n\x05\x62\x61tch\x18\x06 \x01(\x0b\x32\x1f.safe_psrl.v1.StepStreamRepliesH\x00\x42\t\n\x07outcome\"F\n\x11StepStreamReplies\x12\x31\n\x07replies\x18\x01 \x03(\x0b\x32 .safe_psrl.v1.StepStreamResponse\"\xab\x01\n\x14ReportEpisodeRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x03\x12-\n\x0btransitions\x18\x03 \x03(\x0b\x32\x18.safe_psrl.v1.Transition\x12/\n\x04next\x18\x04 \x01(\x0b\x32!.safe_psrl.v1.StartEpisodeRequest\x12\x13\n\x0bincarnation\x18\x05 \x01(\x03\"s\n\x15ReportEpisodeResponse\x12\x12\n\nduplicates\x18\x01 \x01(\x03\x12\x14\n\x0c\x65pisode_done\x18\x02 \x01(\x08\x12\x30\n\x04next\x18\x03 \x01(\x0b\x32\".safe_psrl.v1.StartEpisodeResponse\"o\n\x11\x45ndEpisodeRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x03\x12%\n\x03\x65nd\x18\x03 \x01(\x0e\x32\x18.safe_psrl.v1.EpisodeEnd\x12\x13\n\x0bincarnation\x18\x04 \x01(\x03\"J\n\x12\x45ndEpisodeResponse\x12%\n\x03\x65nd\x18\x01 \x01(\x0e\x32\x18.safe_psrl.v1.EpisodeEnd\x12\r\n\x05steps\x18\x02 \x01(\x03\x32\xd7\x04\n\x0e\x43ontrolService\x12U\n\x0cStartEpisode\x12!.safe_psrl.v1.StartEpisodeRequest\x1a\".safe_psrl.v1.StartEpisodeResponse\x12L\n\tGetAction\x12\x1e.safe_psrl.v1.GetActionRequest\x1a\x1f.safe_psrl.v1.GetActionResponse\x12\x61\n\x10ReportTransition\x12%.safe_psrl.v1.ReportTransitionRequest\x1a&.safe_psrl.v1.ReportTransitionResponse\x12=\n\x04Step\x12\x19.safe_psrl.v1.StepRequest\x1a\x1a.safe_psrl.v1.StepResponse\x12S\n\nStepStream\x12\x1f.safe_psrl.v1.StepStreamRequest\x1a .safe_psrl.v1.StepStreamResponse(\x01\x30\x01\x12X\n\rReportEpisode\x12\".safe_psrl.v1.ReportEpisodeRequest\x1a#.safe_psrl.v1.ReportEpisodeResponse\x12O\n\nEndEpisode\x12\x1f.safe_psrl.v1.EndEpisodeRequest\x1a .safe_psrl.v1.EndEpisodeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n safe_psrl_proto/v1/control.proto\x12\x0csafe_psrl.v1\x1a\x1fsafe_psrl_proto/v1/events.proto\x1a\x1esafe_psrl_proto/v1/model.proto\"\x96\x01\n\x13StartEpisodeRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x12\n\x05state\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0bwith_policy\x18\x04 \x01(\x08\x12\x14\n\x0c\x61\x62\x61ndon_open\x18\x05 \x01(\x08\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x42\x08\n\x06_state\"\x9c\x02\n\x14StartEpisodeResponse\x12\x0f\n\x07\x65pisode\x18\x01 \x01(\x03\x12\x0f\n\x07horizon\x18\x02 \x01(\x03\x12\x13\n\x06\x61\x63tion\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12$\n\x06policy\x18\x04 \x01(\x0b\x32\x14.safe_psrl.v1.Policy\x12\x17\n\x0fpredicted_costs\x18\x05 \x03(\x01\x12\x18\n\x10predicted_reward\x18\x06 \x01(\x01\x12\x16\n\x0e\x64ual_variables\x18\x07 \x03(\x01\x12\x13\n\x0bincarnation\x18\x08 \x01(\x03\x12\x10\n\x08\x61\x64visory\x18\x14 \x01(\x08\x12\x0c\n\x04step\x18\x46 \x01(\x03\x12\r\n\x05state\x18G \x01(\x03\x12\r\n\x05\x64raws\x18H \x03(\x01\x42\t\n\x07_action\"\x83\x01\n\x10GetActionRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\x03\x12\x14\n\x07\x65pisode\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\x04step\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x0bincarnation\x18\x05 \x01(\x03\x42\n\n\x08_episodeB\x07\n\x05_step\"{\n\x11GetActionResponse\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\x03\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x03\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12\x10\n\x08\x66\x61llback\x18\x04 \x01(\x08\x12\x13\n\x0bincarnation\x18\x05 \x01(\x03\x12\x10\n\x08\x61\x64visory\x18\x14 \x01(\x08\"\x80\x01\n\nTransition\x12\r\n\x05state\x18\x01 \x01(\x03\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\x03\x12\x12\n\nnext_state\x18\x03 \x01(\x03\x12\x13\n\x06reward\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05\x63osts\x18\x05 \x03(\x01\x12\x10\n\x08terminal\x18\x06 \x01(\x08\x42\t\n\x07_reward\"\xa9\x01\n\x17ReportTransitionRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x14\n\x07\x65pisode\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\x04step\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12,\n\ntransition\x18\x04 \x01(\x0b\x32\x18.safe_psrl.v1.Transition\x12\x13\n\x0bincarnation\x18\x05 \x01(\x03\x42\n\n\x08_episodeB\x07\n\x05_step\"\x8b\x01\n\x18ReportTransitionResponse\x12\x11\n\tduplicate\x18\x01 \x01(\x08\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x03\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12\x14\n\x0c\x65pisode_done\x18\x04 \x01(\x08\x12\x14\n\x0cnext_episode\x18\x46 \x01(\x03\x12\x11\n\tnext_step\x18G \x01(\x03\"\x9d\x01\n\x0bStepRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x14\n\x07\x65pisode\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\x04step\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12,\n\ntransition\x18\x04 \x01(\x0b\x32\x18.safe_psrl.v1.Transition\x12\x13\n\x0bincarnation\x18\x05 \x01(\x03\x42\n\n\x08_episodeB\x07\n\x05_step\"\xc3\x01\n\x0cStepResponse\x12\x11\n\tduplicate\x18\x01 \x01(\x08\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x03\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12\x14\n\x0c\x65pisode_done\x18\x04 \x01(\x08\x12\x13\n\x06\x61\x63tion\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08\x66\x61llback\x18\x06 \x01(\x08\x12\x10\n\x08\x61\x64visory\x18\x14 \x01(\x08\x12\x14\n\x0cnext_episode\x18\x46 \x01(\x03\x12\x11\n\tnext_step\x18G \x01(\x03\x42\t\n\x07_action\"\xfd\x01\n\x11StepStreamRequest\x12\x0b\n\x03tag\x18\x01 \x01(\x03\x12)\n\x04step\x18\x02 \x01(\x0b\x32\x19.safe_psrl.v1.StepRequestH\x00\x12:\n\rstart_episode\x18\x03 \x01(\x0b\x32!.safe_psrl.v1.StartEpisodeRequestH\x00\x12<\n\x0ereport_episode\x18\x04 \x01(\x0b\x32\".safe_psrl.v1.ReportEpisodeRequestH\x00\x12.\n\x05\x62\x61tch\x18\x05 \x01(\x0b\x32\x1d.safe_psrl.v1.StepStreamBatchH\x00\x42\x06\n\x04\x63\x61ll\"A\n\x0fStepStreamBatch\x12.\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x1f.safe_psrl.v1.StepStreamRequest\"\xa6\x01\n\nCallStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x38\n\x08metadata\x18\x04 \x03(\x0b\x32&.safe_psrl.v1.CallStatus.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb1\x02\n\x12StepStreamResponse\x12\x0b\n\x03tag\x18\x01 \x01(\x03\x12*\n\x04step\x18\x02 \x01(\x0b\x32\x1a.safe_psrl.v1.StepResponseH\x00\x12;\n\rstart_episode\x18\x03 \x01(\x0b\x32\".safe_psrl.v1.StartEpisodeResponseH\x00\x12)\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x18.safe_psrl.v1.CallStatusH\x00\x12=\n\x0ereport_episode\x18\x05 \x01(\x0b\x32#.safe_psrl.v1.ReportEpisodeResponseH\x00\x12\x30\n\x05\x62\x61tch\x18\x06 \x01(\x0b\x32\x1f.safe_psrl.v1.StepStreamRepliesH\x00\x42\t\n\x07outcome\"F\n\x11StepStreamReplies\x12\x31\n\x07replies\x18\x01 \x03(\x0b\x32 .safe_psrl.v1.StepStreamResponse\"\xbf\x01\n\x14ReportEpisodeRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x03\x12-\n\x0btransitions\x18\x03 \x03(\x0b\x32\x18.safe_psrl.v1.Transition\x12/\n\x04next\x18\x04 \x01(\x0b\x32!.safe_psrl.v1.StartEpisodeRequest\x12\x13\n\x0bincarnation\x18\x05 \x01(\x03\x12\x12\n\nfirst_step\x18\x46 \x01(\x03\"s\n\x15ReportEpisodeResponse\x12\x12\n\nduplicates\x18\x01 \x01(\x03\x12\x14\n\x0c\x65pisode_done\x18\x02 \x01(\x08\x12\x30\n\x04next\x18\x03 \x01(\x0b\x32\".safe_psrl.v1.StartEpisodeResponse\"\x88\x01\n\x14\x43orrectSignalRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x03\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12\x13\n\x06reward\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05\x63osts\x18\x05 \x03(\x01\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x42\t\n\x07_reward\"*\n\x15\x43orrectSignalResponse\x12\x11\n\tduplicate\x18\x01 \x01(\x08\"o\n\x11\x45ndEpisodeRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x03\x12%\n\x03\x65nd\x18\x03 \x01(\x0e\x32\x18.safe_psrl.v1.EpisodeEnd\x12\x13\n\x0bincarnation\x18\x04 \x01(\x03\"J\n\x12\x45ndEpisodeResponse\x12%\n\x03\x65nd\x18\x01 \x01(\x0e\x32\x18.safe_psrl.v1.EpisodeEnd\x12\r\n\x05steps\x18\x02 \x01(\x03\x32\xb1\x05\n\x0e\x43ontrolService\x12U\n\x0cStartEpisode\x12!.safe_psrl.v1.StartEpisodeRequest\x1a\".safe_psrl.v1.StartEpisodeResponse\x12L\n\tGetAction\x12\x1e.safe_psrl.v1.GetActionRequest\x1a\x1f.safe_psrl.v1.GetActionResponse\x12\x61\n\x10ReportTransition\x12%.safe_psrl.v1.ReportTransitionRequest\x1a&.safe_psrl.v1.ReportTransitionResponse\x12=\n\x04Step\x12\x19.safe_psrl.v1.StepRequest\x1a\x1a.safe_psrl.v1.StepResponse\x12S\n\nStepStream\x12\x1f.safe_psrl.v1.StepStreamRequest\x1a .safe_psrl.v1.StepStreamResponse(\x01\x30\x01\x12X\n\rReportEpisode\x12\".safe_psrl.v1.ReportEpisodeRequest\x1a#.safe_psrl.v1.ReportEpisodeResponse\x12X\n\rCorrectSignal\x12\".safe_psrl.v1.CorrectSignalRequest\x1a#.safe_psrl.v1.CorrectSignalResponse\x12O\n\nEndEpisode\x12\x1f.safe_psrl.v1.EndEpisodeRequest\x1a .safe_psrl.v1.EndEpisodeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,41 +38,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STARTEPISODEREQUEST']._serialized_start=116
   _globals['_STARTEPISODEREQUEST']._serialized_end=266
   _globals['_STARTEPISODERESPONSE']._serialized_start=269
-  _globals['_STARTEPISODERESPONSE']._serialized_end=491
-  _globals['_GETACTIONREQUEST']._serialized_start=494
-  _globals['_GETACTIONREQUEST']._serialized_end=625
-  _globals['_GETACTIONRESPONSE']._serialized_start=627
-  _globals['_GETACTIONRESPONSE']._serialized_end=732
-  _globals['_TRANSITION']._serialized_start=735
-  _globals['_TRANSITION']._serialized_end=863
-  _globals['_REPORTTRANSITIONREQUEST']._serialized_start=866
-  _globals['_REPORTTRANSITIONREQUEST']._serialized_end=1035
-  _globals['_REPORTTRANSITIONRESPONSE']._serialized_start=1037
-  _globals['_REPORTTRANSITIONRESPONSE']._serialized_end=1135
-  _globals['_STEPREQUEST']._serialized_start=1138
-  _globals['_STEPREQUEST']._serialized_end=1295
-  _globals['_STEPRESPONSE']._serialized_start=1298
-  _globals['_STEPRESPONSE']._serialized_end=1434
-  _globals['_STEPSTREAMREQUEST']._serialized_start=1437
-  _globals['_STEPSTREAMREQUEST']._serialized_end=1690
-  _globals['_STEPSTREAMBATCH']._serialized_start=1692
-  _globals['_STEPSTREAMBATCH']._serialized_end=1757
-  _globals['_CALLSTATUS']._serialized_start=1760
-  _globals['_CALLSTATUS']._serialized_end=1926
-  _globals['_CALLSTATUS_METADATAENTRY']._serialized_start=1879
-  _globals['_CALLSTATUS_METADATAENTRY']._serialized_end=1926
-  _globals['_STEPSTREAMRESPONSE']._serialized_start=1929
-  _globals['_STEPSTREAMRESPONSE']._serialized_end=2234
-  _globals['_STEPSTREAMREPLIES']._serialized_start=2236
-  _globals['_STEPSTREAMREPLIES']._serialized_end=2306
-  _globals['_REPORTEPISODEREQUEST']._serialized_start=2309
-  _globals['_REPORTEPISODEREQUEST']._serialized_end=2480
-  _globals['_REPORTEPISODERESPONSE']._serialized_start=2482
-  _globals['_REPORTEPISODERESPONSE']._serialized_end=2597
-  _globals['_ENDEPISODEREQUEST']._serialized_start=2599
-  _globals['_ENDEPISODEREQUEST']._serialized_end=2710
-  _globals['_ENDEPISODERESPONSE']._serialized_start=2712
-  _globals['_ENDEPISODERESPONSE']._serialized_end=2786
-  _globals['_CONTROLSERVICE']._serialized_start=2789
-  _globals['_CONTROLSERVICE']._serialized_end=3388
+  _globals['_STARTEPISODERESPONSE']._serialized_end=553
+  _globals['_GETACTIONREQUEST']._serialized_start=556
+  _globals['_GETACTIONREQUEST']._serialized_end=687
+  _globals['_GETACTIONRESPONSE']._serialized_start=689
+  _globals['_GETACTIONRESPONSE']._serialized_end=812
+  _globals['_TRANSITION']._serialized_start=815
+  _globals['_TRANSITION']._serialized_end=943
+  _globals['_REPORTTRANSITIONREQUEST']._serialized_start=946
+  _globals['_REPORTTRANSITIONREQUEST']._serialized_end=1115
+  _globals['_REPORTTRANSITIONRESPONSE']._serialized_start=1118
+  _globals['_REPORTTRANSITIONRESPONSE']._serialized_end=1257
+  _globals['_STEPREQUEST']._serialized_start=1260
+  _globals['_STEPREQUEST']._serialized_end=1417
+  _globals['_STEPRESPONSE']._serialized_start=1420
+  _globals['_STEPRESPONSE']._serialized_end=1615
+  _globals['_STEPSTREAMREQUEST']._serialized_start=1618
+  _globals['_STEPSTREAMREQUEST']._serialized_end=1871
+  _globals['_STEPSTREAMBATCH']._serialized_start=1873
+  _globals['_STEPSTREAMBATCH']._serialized_end=1938
+  _globals['_CALLSTATUS']._serialized_start=1941
+  _globals['_CALLSTATUS']._serialized_end=2107
+  _globals['_CALLSTATUS_METADATAENTRY']._serialized_start=2060
+  _globals['_CALLSTATUS_METADATAENTRY']._serialized_end=2107
+  _globals['_STEPSTREAMRESPONSE']._serialized_start=2110
+  _globals['_STEPSTREAMRESPONSE']._serialized_end=2415
+  _globals['_STEPSTREAMREPLIES']._serialized_start=2417
+  _globals['_STEPSTREAMREPLIES']._serialized_end=2487
+  _globals['_REPORTEPISODEREQUEST']._serialized_start=2490
+  _globals['_REPORTEPISODEREQUEST']._serialized_end=2681
+  _globals['_REPORTEPISODERESPONSE']._serialized_start=2683
+  _globals['_REPORTEPISODERESPONSE']._serialized_end=2798
+  _globals['_CORRECTSIGNALREQUEST']._serialized_start=2801
+  _globals['_CORRECTSIGNALREQUEST']._serialized_end=2937
+  _globals['_CORRECTSIGNALRESPONSE']._serialized_start=2939
+  _globals['_CORRECTSIGNALRESPONSE']._serialized_end=2981
+  _globals['_ENDEPISODEREQUEST']._serialized_start=2983
+  _globals['_ENDEPISODEREQUEST']._serialized_end=3094
+  _globals['_ENDEPISODERESPONSE']._serialized_start=3096
+  _globals['_ENDEPISODERESPONSE']._serialized_end=3170
+  _globals['_CONTROLSERVICE']._serialized_start=3173
+  _globals['_CONTROLSERVICE']._serialized_end=3862
 # @@protoc_insertion_point(module_scope)

@@ -86,16 +86,28 @@ class StartEpisodeResponse(_message.Message):
     PREDICTED_REWARD_FIELD_NUMBER: _builtins.int
     DUAL_VARIABLES_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    ADVISORY_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DRAWS_FIELD_NUMBER: _builtins.int
     episode: _builtins.int
     """Number of the episode."""
     horizon: _builtins.int
-    """Steps that it lasts."""
+    """Steps that it lasts. 0 of a continuing task: an epoch lasts until the server begins the next one by itself."""
     action: _builtins.int
     """Action at step 0 for the state of the request; absent if none was given."""
     predicted_reward: _builtins.float
     """Expected reward under the sampled kernel."""
     incarnation: _builtins.int
     """Identifies the agent until it is deleted; for later requests."""
+    advisory: _builtins.bool
+    """The agent is in shadow: action and policy are proposals and must not be played because of this reply. Report what the
+    controller in charge did.
+    """
+    step: _builtins.int
+    """Of a continuing task, where it is: the step of the epoch that `action` is for. Above 0 if the task runs already."""
+    state: _builtins.int
+    """The state that `action` is for."""
     @_builtins.property
     def policy(self) -> _model_pb2.Policy:
         """If requested."""
@@ -108,6 +120,14 @@ class StartEpisodeResponse(_message.Message):
     def dual_variables(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Per constraint: lambda_{k+1}."""
 
+    @_builtins.property
+    def draws(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of a continuing task, with `with_policy`: a number in [0, 1) for each step from `step` on, and `action` is the first one's.
+        For so many steps the policy is valid; then, or before, report them with ReportEpisode. In a state with the probabilities
+        p_0, p_1, ... the action of a step is the first i of p_i > 0 for which its number less p_0, less p_1, ... less p_i, in this
+        order, is below 0; by rounding there may be none: then it is the last of p_i > 0.
+        """
+
     def __init__(
         self,
         *,
@@ -119,10 +139,14 @@ class StartEpisodeResponse(_message.Message):
         predicted_reward: _builtins.float = ...,
         dual_variables: _abc.Iterable[_builtins.float] | None = ...,
         incarnation: _builtins.int = ...,
+        advisory: _builtins.bool = ...,
+        step: _builtins.int = ...,
+        state: _builtins.int = ...,
+        draws: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "action", b"action", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "action", b"action", "dual_variables", b"dual_variables", "episode", b"episode", "horizon", b"horizon", "incarnation", b"incarnation", "policy", b"policy", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "action", b"action", "advisory", b"advisory", "draws", b"draws", "dual_variables", b"dual_variables", "episode", b"episode", "horizon", b"horizon", "incarnation", b"incarnation", "policy", b"policy", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward", "state", b"state", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__action: _TypeAlias = _typing.Literal["action"]  # noqa: Y015
     _WhichOneofArgType__action: _TypeAlias = _typing.Literal["_action", b"_action"]  # noqa: Y015
@@ -182,6 +206,7 @@ class GetActionResponse(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     FALLBACK_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    ADVISORY_FIELD_NUMBER: _builtins.int
     action: _builtins.int
     """What to play."""
     episode: _builtins.int
@@ -192,6 +217,8 @@ class GetActionResponse(_message.Message):
     """The agent is paused and this is its fallback policy's action."""
     incarnation: _builtins.int
     """As in StartEpisodeResponse."""
+    advisory: _builtins.bool
+    """As in StartEpisodeResponse."""
     def __init__(
         self,
         *,
@@ -200,10 +227,11 @@ class GetActionResponse(_message.Message):
         step: _builtins.int = ...,
         fallback: _builtins.bool = ...,
         incarnation: _builtins.int = ...,
+        advisory: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "episode", b"episode", "fallback", b"fallback", "incarnation", b"incarnation", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "advisory", b"advisory", "episode", b"episode", "fallback", b"fallback", "incarnation", b"incarnation", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -308,6 +336,8 @@ class ReportTransitionResponse(_message.Message):
     EPISODE_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     EPISODE_DONE_FIELD_NUMBER: _builtins.int
+    NEXT_EPISODE_FIELD_NUMBER: _builtins.int
+    NEXT_STEP_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
     """It was there already, equal in every field; nothing was applied."""
     episode: _builtins.int
@@ -315,6 +345,9 @@ class ReportTransitionResponse(_message.Message):
     step: _builtins.int
     episode_done: _builtins.bool
     """The episode is complete."""
+    next_episode: _builtins.int
+    """Of a continuing task: the epoch and step of the next action. The epoch is 0 if none is open, as the agent is paused."""
+    next_step: _builtins.int
     def __init__(
         self,
         *,
@@ -322,10 +355,12 @@ class ReportTransitionResponse(_message.Message):
         episode: _builtins.int = ...,
         step: _builtins.int = ...,
         episode_done: _builtins.bool = ...,
+        next_episode: _builtins.int = ...,
+        next_step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "episode", b"episode", "episode_done", b"episode_done", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "episode", b"episode", "episode_done", b"episode_done", "next_episode", b"next_episode", "next_step", b"next_step", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -381,6 +416,9 @@ class StepResponse(_message.Message):
     EPISODE_DONE_FIELD_NUMBER: _builtins.int
     ACTION_FIELD_NUMBER: _builtins.int
     FALLBACK_FIELD_NUMBER: _builtins.int
+    ADVISORY_FIELD_NUMBER: _builtins.int
+    NEXT_EPISODE_FIELD_NUMBER: _builtins.int
+    NEXT_STEP_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
     """As in ReportTransitionResponse."""
     episode: _builtins.int
@@ -390,6 +428,11 @@ class StepResponse(_message.Message):
     """The action for the next state; absent when the episode is done."""
     fallback: _builtins.bool
     """The action is the fallback policy's."""
+    advisory: _builtins.bool
+    """As in StartEpisodeResponse; false without an action."""
+    next_episode: _builtins.int
+    """As in ReportTransitionResponse."""
+    next_step: _builtins.int
     def __init__(
         self,
         *,
@@ -399,10 +442,13 @@ class StepResponse(_message.Message):
         episode_done: _builtins.bool = ...,
         action: _builtins.int | None = ...,
         fallback: _builtins.bool = ...,
+        advisory: _builtins.bool = ...,
+        next_episode: _builtins.int = ...,
+        next_step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "action", b"action"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "action", b"action", "duplicate", b"duplicate", "episode", b"episode", "episode_done", b"episode_done", "fallback", b"fallback", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "action", b"action", "advisory", b"advisory", "duplicate", b"duplicate", "episode", b"episode", "episode_done", b"episode_done", "fallback", b"fallback", "next_episode", b"next_episode", "next_step", b"next_step", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__action: _TypeAlias = _typing.Literal["action"]  # noqa: Y015
     _WhichOneofArgType__action: _TypeAlias = _typing.Literal["_action", b"_action"]  # noqa: Y015
@@ -615,20 +661,26 @@ class ReportEpisodeRequest(_message.Message):
     TRANSITIONS_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    FIRST_STEP_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """The agent's name."""
     episode: _builtins.int
     """The episode; required."""
     incarnation: _builtins.int
     """The agent's incarnation, from an earlier reply: NOT_FOUND if the agent was deleted and created again since. 0: any."""
+    first_step: _builtins.int
+    """Of a continuing task: the step of the epoch that the first transition is of."""
     @_builtins.property
     def transitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Transition]:
-        """From step 0 on, one after the other; steps that were reported before must be equal."""
+        """From step 0 on, one after the other; steps that were reported before must be equal. Of a continuing task from `first_step`
+        on: a part of an epoch, which ends with it if one of its pairs was visited often enough.
+        """
 
     @_builtins.property
     def next(self) -> Global___StartEpisodeRequest:
         """Begin the next episode in the same act, planned with what is reported here: all of it happens, or none. Its agent may be
-        left out. With a request_id the whole call can be repeated.
+        left out. With a request_id the whole call can be repeated. Of a continuing task the next epoch begins by itself: `next`
+        requests where the task is then, with its state left out or where the transitions led, and needs no request_id.
         """
 
     def __init__(
@@ -639,10 +691,11 @@ class ReportEpisodeRequest(_message.Message):
         transitions: _abc.Iterable[Global___Transition] | None = ...,
         next: Global___StartEpisodeRequest | None = ...,
         incarnation: _builtins.int = ...,
+        first_step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["next", b"next"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "episode", b"episode", "incarnation", b"incarnation", "next", b"next", "transitions", b"transitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "episode", b"episode", "first_step", b"first_step", "incarnation", b"incarnation", "next", b"next", "transitions", b"transitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -661,7 +714,7 @@ class ReportEpisodeResponse(_message.Message):
     """The episode is complete."""
     @_builtins.property
     def next(self) -> Global___StartEpisodeResponse:
-        """The next episode, if requested."""
+        """The next episode, if requested. Absent in a continuing task if the epoch has ended and the agent is paused."""
 
     def __init__(
         self,
@@ -677,6 +730,69 @@ class ReportEpisodeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportEpisodeResponse: _TypeAlias = ReportEpisodeResponse  # noqa: Y015
+
+@_typing.final
+class CorrectSignalRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    EPISODE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    REWARD_FIELD_NUMBER: _builtins.int
+    COSTS_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """The agent's name."""
+    episode: _builtins.int
+    """The episode and the step, which was reported; required."""
+    step: _builtins.int
+    reward: _builtins.float
+    """In place of the reported reward, from 0 to 1. Absent: it stays."""
+    incarnation: _builtins.int
+    """The agent's incarnation, from an earlier reply: NOT_FOUND if the agent was deleted and created again since. 0: any."""
+    @_builtins.property
+    def costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """In place of the reported costs, one for each constraint. Known ones must be as they were reported. Empty: they stay."""
+
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        episode: _builtins.int = ...,
+        step: _builtins.int = ...,
+        reward: _builtins.float | None = ...,
+        costs: _abc.Iterable[_builtins.float] | None = ...,
+        incarnation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "reward", b"reward"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "agent", b"agent", "costs", b"costs", "episode", b"episode", "incarnation", b"incarnation", "reward", b"reward", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
+    _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
+
+Global___CorrectSignalRequest: _TypeAlias = CorrectSignalRequest  # noqa: Y015
+
+@_typing.final
+class CorrectSignalResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DUPLICATE_FIELD_NUMBER: _builtins.int
+    duplicate: _builtins.bool
+    """The step was corrected before, with the same values; nothing was applied."""
+    def __init__(
+        self,
+        *,
+        duplicate: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CorrectSignalResponse: _TypeAlias = CorrectSignalResponse  # noqa: Y015
 
 @_typing.final
 class EndEpisodeRequest(_message.Message):

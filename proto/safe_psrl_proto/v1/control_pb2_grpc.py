@@ -64,6 +64,11 @@ class ControlServiceStub:
                 request_serializer=safe__psrl__proto_dot_v1_dot_control__pb2.ReportEpisodeRequest.SerializeToString,
                 response_deserializer=safe__psrl__proto_dot_v1_dot_control__pb2.ReportEpisodeResponse.FromString,
                 _registered_method=True)
+        self.CorrectSignal = channel.unary_unary(
+                '/safe_psrl.v1.ControlService/CorrectSignal',
+                request_serializer=safe__psrl__proto_dot_v1_dot_control__pb2.CorrectSignalRequest.SerializeToString,
+                response_deserializer=safe__psrl__proto_dot_v1_dot_control__pb2.CorrectSignalResponse.FromString,
+                _registered_method=True)
         self.EndEpisode = channel.unary_unary(
                 '/safe_psrl.v1.ControlService/EndEpisode',
                 request_serializer=safe__psrl__proto_dot_v1_dot_control__pb2.EndEpisodeRequest.SerializeToString,
@@ -75,7 +80,8 @@ class ControlServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def StartEpisode(self, request, context):
-        """Samples, plans, updates the dual variables and starts the next episode.
+        """Samples, plans, updates the dual variables and starts the next episode. Of a continuing task it is called once, with the
+        state; while an epoch is open, the reply is where the task is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -113,6 +119,14 @@ class ControlServiceServicer:
     def ReportEpisode(self, request, context):
         """A whole trajectory, for clients that play the policy themselves; it can also start the next episode, which makes it one
         round trip an episode. All of it is applied, or none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CorrectSignal(self, request, context):
+        """Replaces the reward or the costs that were reported of a step, once, where they are learned: for feedback that comes late.
+        The step's episode is open, or was lately.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,6 +171,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.ReportEpisode,
                     request_deserializer=safe__psrl__proto_dot_v1_dot_control__pb2.ReportEpisodeRequest.FromString,
                     response_serializer=safe__psrl__proto_dot_v1_dot_control__pb2.ReportEpisodeResponse.SerializeToString,
+            ),
+            'CorrectSignal': grpc.unary_unary_rpc_method_handler(
+                    servicer.CorrectSignal,
+                    request_deserializer=safe__psrl__proto_dot_v1_dot_control__pb2.CorrectSignalRequest.FromString,
+                    response_serializer=safe__psrl__proto_dot_v1_dot_control__pb2.CorrectSignalResponse.SerializeToString,
             ),
             'EndEpisode': grpc.unary_unary_rpc_method_handler(
                     servicer.EndEpisode,
@@ -326,6 +345,33 @@ class ControlService:
             '/safe_psrl.v1.ControlService/ReportEpisode',
             safe__psrl__proto_dot_v1_dot_control__pb2.ReportEpisodeRequest.SerializeToString,
             safe__psrl__proto_dot_v1_dot_control__pb2.ReportEpisodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CorrectSignal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/safe_psrl.v1.ControlService/CorrectSignal',
+            safe__psrl__proto_dot_v1_dot_control__pb2.CorrectSignalRequest.SerializeToString,
+            safe__psrl__proto_dot_v1_dot_control__pb2.CorrectSignalResponse.FromString,
             options,
             channel_credentials,
             insecure,

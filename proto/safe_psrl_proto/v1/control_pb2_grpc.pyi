@@ -40,7 +40,9 @@ class ControlServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ControlServiceAsyncStub: ...
     StartEpisode: _grpc.UnaryUnaryMultiCallable[_control_pb2.StartEpisodeRequest, _control_pb2.StartEpisodeResponse]
-    """Samples, plans, updates the dual variables and starts the next episode."""
+    """Samples, plans, updates the dual variables and starts the next episode. Of a continuing task it is called once, with the
+    state; while an epoch is open, the reply is where the task is.
+    """
     GetAction: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetActionRequest, _control_pb2.GetActionResponse]
     """The action for a state. Begins an episode if none is open and none is named; writes nothing otherwise."""
     ReportTransition: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReportTransitionRequest, _control_pb2.ReportTransitionResponse]
@@ -55,6 +57,10 @@ class ControlServiceStub:
     """A whole trajectory, for clients that play the policy themselves; it can also start the next episode, which makes it one
     round trip an episode. All of it is applied, or none.
     """
+    CorrectSignal: _grpc.UnaryUnaryMultiCallable[_control_pb2.CorrectSignalRequest, _control_pb2.CorrectSignalResponse]
+    """Replaces the reward or the costs that were reported of a step, once, where they are learned: for feedback that comes late.
+    The step's episode is open, or was lately.
+    """
     EndEpisode: _grpc.UnaryUnaryMultiCallable[_control_pb2.EndEpisodeRequest, _control_pb2.EndEpisodeResponse]
     """Breaks an episode off. What was reported stays learned."""
 
@@ -62,7 +68,9 @@ class ControlServiceStub:
 class ControlServiceAsyncStub(ControlServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     StartEpisode: _aio.UnaryUnaryMultiCallable[_control_pb2.StartEpisodeRequest, _control_pb2.StartEpisodeResponse]  # type: ignore[assignment]
-    """Samples, plans, updates the dual variables and starts the next episode."""
+    """Samples, plans, updates the dual variables and starts the next episode. Of a continuing task it is called once, with the
+    state; while an epoch is open, the reply is where the task is.
+    """
     GetAction: _aio.UnaryUnaryMultiCallable[_control_pb2.GetActionRequest, _control_pb2.GetActionResponse]  # type: ignore[assignment]
     """The action for a state. Begins an episode if none is open and none is named; writes nothing otherwise."""
     ReportTransition: _aio.UnaryUnaryMultiCallable[_control_pb2.ReportTransitionRequest, _control_pb2.ReportTransitionResponse]  # type: ignore[assignment]
@@ -77,6 +85,10 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """A whole trajectory, for clients that play the policy themselves; it can also start the next episode, which makes it one
     round trip an episode. All of it is applied, or none.
     """
+    CorrectSignal: _aio.UnaryUnaryMultiCallable[_control_pb2.CorrectSignalRequest, _control_pb2.CorrectSignalResponse]  # type: ignore[assignment]
+    """Replaces the reward or the costs that were reported of a step, once, where they are learned: for feedback that comes late.
+    The step's episode is open, or was lately.
+    """
     EndEpisode: _aio.UnaryUnaryMultiCallable[_control_pb2.EndEpisodeRequest, _control_pb2.EndEpisodeResponse]  # type: ignore[assignment]
     """Breaks an episode off. What was reported stays learned."""
 
@@ -87,7 +99,9 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.StartEpisodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.StartEpisodeResponse, _abc.Awaitable[_control_pb2.StartEpisodeResponse]]:
-        """Samples, plans, updates the dual variables and starts the next episode."""
+        """Samples, plans, updates the dual variables and starts the next episode. Of a continuing task it is called once, with the
+        state; while an epoch is open, the reply is where the task is.
+        """
 
     @_abc_1.abstractmethod
     def GetAction(
@@ -131,6 +145,16 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_control_pb2.ReportEpisodeResponse, _abc.Awaitable[_control_pb2.ReportEpisodeResponse]]:
         """A whole trajectory, for clients that play the policy themselves; it can also start the next episode, which makes it one
         round trip an episode. All of it is applied, or none.
+        """
+
+    @_abc_1.abstractmethod
+    def CorrectSignal(
+        self,
+        request: _control_pb2.CorrectSignalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.CorrectSignalResponse, _abc.Awaitable[_control_pb2.CorrectSignalResponse]]:
+        """Replaces the reward or the costs that were reported of a step, once, where they are learned: for feedback that comes late.
+        The step's episode is open, or was lately.
         """
 
     @_abc_1.abstractmethod

@@ -95,6 +95,7 @@ class Event(_message.Message):
     AGENT_IMPORTED_FIELD_NUMBER: _builtins.int
     AGENT_UPDATED_FIELD_NUMBER: _builtins.int
     DRIFT_DETECTED_FIELD_NUMBER: _builtins.int
+    SIGNAL_CORRECTED_FIELD_NUMBER: _builtins.int
     time_micros: _builtins.int
     """Wall-clock time of the decision, in microseconds since 1970 (UTC). For operators and time-outs; never for learning."""
     @_builtins.property
@@ -117,6 +118,8 @@ class Event(_message.Message):
     def agent_updated(self) -> Global___AgentUpdated: ...
     @_builtins.property
     def drift_detected(self) -> Global___DriftDetected: ...
+    @_builtins.property
+    def signal_corrected(self) -> Global___SignalCorrected: ...
     def __init__(
         self,
         *,
@@ -131,12 +134,13 @@ class Event(_message.Message):
         agent_imported: Global___AgentImported | None = ...,
         agent_updated: Global___AgentUpdated | None = ...,
         drift_detected: Global___DriftDetected | None = ...,
+        signal_corrected: Global___SignalCorrected | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "agent_updated", b"agent_updated", "drift_detected", b"drift_detected", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "transitions_observed", b"transitions_observed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "agent_updated", b"agent_updated", "drift_detected", b"drift_detected", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "signal_corrected", b"signal_corrected", "transitions_observed", b"transitions_observed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "agent_updated", b"agent_updated", "drift_detected", b"drift_detected", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "time_micros", b"time_micros", "transitions_observed", b"transitions_observed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_created", b"agent_created", "agent_deleted", b"agent_deleted", "agent_imported", b"agent_imported", "agent_paused", b"agent_paused", "agent_resumed", b"agent_resumed", "agent_updated", b"agent_updated", "drift_detected", b"drift_detected", "episode_ended", b"episode_ended", "episode_started", b"episode_started", "kind", b"kind", "signal_corrected", b"signal_corrected", "time_micros", b"time_micros", "transitions_observed", b"transitions_observed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["agent_created", "episode_started", "transitions_observed", "episode_ended", "agent_paused", "agent_resumed", "agent_deleted", "agent_imported", "agent_updated", "drift_detected"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["agent_created", "episode_started", "transitions_observed", "episode_ended", "agent_paused", "agent_resumed", "agent_deleted", "agent_imported", "agent_updated", "drift_detected", "signal_corrected"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -301,6 +305,8 @@ class EpisodeStarted(_message.Message):
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     COST_BUDGETS_FIELD_NUMBER: _builtins.int
     DRIFT_STATISTIC_FIELD_NUMBER: _builtins.int
+    SHADOW_FIELD_NUMBER: _builtins.int
+    FIRST_STEP_FIELD_NUMBER: _builtins.int
     episode: _builtins.int
     """From 1, one more than the last."""
     request_id: _builtins.str
@@ -327,6 +333,10 @@ class EpisodeStarted(_message.Message):
     """What they rest on."""
     drift_statistic: _builtins.float
     """The sum of the drift statistics at its start, before a detection. Absent if drift is not watched for."""
+    shadow: _builtins.bool
+    """It was started in shadow: another controller acts. It does not count against the agent, and the dual variables do not move."""
+    first_step: _builtins.int
+    """Of an epoch: steps of the task before it. With the seed and the step they determine its actions. Its `state` is required."""
     @_builtins.property
     def policy(self) -> _model_pb2.Policy:
         """What will be played. Of a large one, where it is stored, the sizes alone."""
@@ -382,10 +392,12 @@ class EpisodeStarted(_message.Message):
         certificate: _model_pb2.Certificate.ValueType = ...,
         cost_budgets: _abc.Iterable[_builtins.float] | None = ...,
         drift_statistic: _builtins.float | None = ...,
+        shadow: _builtins.bool = ...,
+        first_step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic", "_state", b"_state", "drift_statistic", b"drift_statistic", "policy", b"policy", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic", "_state", b"_state", "certificate", b"certificate", "certified_costs", b"certified_costs", "cost_budgets", b"cost_budgets", "drift_statistic", b"drift_statistic", "dual_scale", b"dual_scale", "dual_variables", b"dual_variables", "episode", b"episode", "incarnation", b"incarnation", "kernel_draws", b"kernel_draws", "kernel_satisfiable", b"kernel_satisfiable", "next_dual_variables", b"next_dual_variables", "pessimism", b"pessimism", "plan_seconds", b"plan_seconds", "planned_by", b"planned_by", "policy", b"policy", "policy_digest", b"policy_digest", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward", "request_id", b"request_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic", "_state", b"_state", "certificate", b"certificate", "certified_costs", b"certified_costs", "cost_budgets", b"cost_budgets", "drift_statistic", b"drift_statistic", "dual_scale", b"dual_scale", "dual_variables", b"dual_variables", "episode", b"episode", "first_step", b"first_step", "incarnation", b"incarnation", "kernel_draws", b"kernel_draws", "kernel_satisfiable", b"kernel_satisfiable", "next_dual_variables", b"next_dual_variables", "pessimism", b"pessimism", "plan_seconds", b"plan_seconds", "planned_by", b"planned_by", "policy", b"policy", "policy_digest", b"policy_digest", "predicted_costs", b"predicted_costs", "predicted_reward", b"predicted_reward", "request_id", b"request_id", "shadow", b"shadow", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__drift_statistic: _TypeAlias = _typing.Literal["drift_statistic"]  # noqa: Y015
     _WhichOneofArgType__drift_statistic: _TypeAlias = _typing.Literal["_drift_statistic", b"_drift_statistic"]  # noqa: Y015
@@ -455,6 +467,44 @@ class TransitionsObserved(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TransitionsObserved: _TypeAlias = TransitionsObserved  # noqa: Y015
+
+@_typing.final
+class SignalCorrected(_message.Message):
+    """The reward or the costs that were reported of a step are replaced in what was learned and counted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPISODE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    REWARD_FIELD_NUMBER: _builtins.int
+    COSTS_FIELD_NUMBER: _builtins.int
+    episode: _builtins.int
+    """An episode that is kept."""
+    step: _builtins.int
+    """A step of it that was reported, and not corrected before."""
+    reward: _builtins.float
+    """From 0 to 1. Absent: it stays."""
+    @_builtins.property
+    def costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per constraint: from 0 to 1. Empty: they stay."""
+
+    def __init__(
+        self,
+        *,
+        episode: _builtins.int = ...,
+        step: _builtins.int = ...,
+        reward: _builtins.float | None = ...,
+        costs: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "reward", b"reward"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "costs", b"costs", "episode", b"episode", "reward", b"reward", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
+    _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
+
+Global___SignalCorrected: _TypeAlias = SignalCorrected  # noqa: Y015
 
 @_typing.final
 class EpisodeEnded(_message.Message):
@@ -629,6 +679,8 @@ class EpisodeRecord(_message.Message):
     END_FIELD_NUMBER: _builtins.int
     ACTIVE_MICROS_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
+    CORRECTIONS_FIELD_NUMBER: _builtins.int
+    VISITS_BEFORE_FIELD_NUMBER: _builtins.int
     end: Global___EpisodeEnd.ValueType
     """Unspecified while open."""
     active_micros: _builtins.int
@@ -643,6 +695,14 @@ class EpisodeRecord(_message.Message):
     def spec(self) -> _model_pb2.AgentSpec:
         """The definition that it was started with, if that has changed since."""
 
+    @_builtins.property
+    def corrections(self) -> _containers.RepeatedCompositeFieldContainer[Global___SignalCorrected]:
+        """Of its steps. `transitions` has what was reported first, so that repeated reports are recognised."""
+
+    @_builtins.property
+    def visits_before(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of an epoch: the weight that each pair had before it, in the order in which `transitions` first visit them."""
+
     def __init__(
         self,
         *,
@@ -651,10 +711,12 @@ class EpisodeRecord(_message.Message):
         end: Global___EpisodeEnd.ValueType = ...,
         active_micros: _builtins.int = ...,
         spec: _model_pb2.AgentSpec | None = ...,
+        corrections: _abc.Iterable[Global___SignalCorrected] | None = ...,
+        visits_before: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec", "started", b"started", "transitions", b"transitions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_micros", b"active_micros", "end", b"end", "spec", b"spec", "started", b"started", "transitions", b"transitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_micros", b"active_micros", "corrections", b"corrections", "end", b"end", "spec", b"spec", "started", b"started", "transitions", b"transitions", "visits_before", b"visits_before"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -680,15 +742,21 @@ class Totals(_message.Message):
     DRIFT_DETECTIONS_FIELD_NUMBER: _builtins.int
     GUARDED_REGRET_FIELD_NUMBER: _builtins.int
     GUARDED_VIOLATION_FIELD_NUMBER: _builtins.int
+    SHADOW_FIELD_NUMBER: _builtins.int
+    EPOCH_STEPS_FIELD_NUMBER: _builtins.int
     completed_episodes: _builtins.int
     transitions: _builtins.int
     overridden_actions: _builtins.int
     """Steps whose executed action was not the proposed one."""
     reward: _builtins.float
     last_reward: _builtins.float
-    """Of the last completed episode."""
+    """Of the last completed episode; of an epoch, an average per step. So are `last_costs`."""
     drift_detections: _builtins.int
     """Detections of drift."""
+    epoch_steps: _builtins.int
+    """Of a continuing task: steps of the epochs that ended. The sums above then compare costs with budget * steps, and include
+    every epoch that ended, however it did.
+    """
     @_builtins.property
     def constraint_regret(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Per constraint: sum over completed episodes of cost - budget."""
@@ -719,6 +787,10 @@ class Totals(_message.Message):
 
     @_builtins.property
     def guarded_violation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def shadow(self) -> Global___ShadowTotals:
+        """Of episodes that were started in shadow. No other sum includes them, except `transitions`."""
+
     def __init__(
         self,
         *,
@@ -736,14 +808,70 @@ class Totals(_message.Message):
         drift_detections: _builtins.int = ...,
         guarded_regret: _abc.Iterable[_builtins.float] | None = ...,
         guarded_violation: _abc.Iterable[_builtins.float] | None = ...,
+        shadow: Global___ShadowTotals | None = ...,
+        epoch_steps: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["shadow", b"shadow"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed_episodes", b"completed_episodes", "constraint_regret", b"constraint_regret", "constraint_regret_max", b"constraint_regret_max", "costs", b"costs", "drift_detections", b"drift_detections", "guarded_regret", b"guarded_regret", "guarded_violation", b"guarded_violation", "last_costs", b"last_costs", "last_reward", b"last_reward", "overridden_actions", b"overridden_actions", "reward", b"reward", "strong_violation", b"strong_violation", "transitions", b"transitions", "violations", b"violations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed_episodes", b"completed_episodes", "constraint_regret", b"constraint_regret", "constraint_regret_max", b"constraint_regret_max", "costs", b"costs", "drift_detections", b"drift_detections", "epoch_steps", b"epoch_steps", "guarded_regret", b"guarded_regret", "guarded_violation", b"guarded_violation", "last_costs", b"last_costs", "last_reward", b"last_reward", "overridden_actions", b"overridden_actions", "reward", b"reward", "shadow", b"shadow", "strong_violation", b"strong_violation", "transitions", b"transitions", "violations", b"violations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Totals: _TypeAlias = Totals  # noqa: Y015
+
+@_typing.final
+class ShadowTotals(_message.Message):
+    """Sums over the completed episodes that were started in shadow: what the controller in charge achieved."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMPLETED_EPISODES_FIELD_NUMBER: _builtins.int
+    REWARD_FIELD_NUMBER: _builtins.int
+    REWARD_SQUARES_FIELD_NUMBER: _builtins.int
+    COSTS_FIELD_NUMBER: _builtins.int
+    COST_SQUARES_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    WEIGHT_SQUARES_FIELD_NUMBER: _builtins.int
+    WEIGHTED_REWARD_FIELD_NUMBER: _builtins.int
+    WEIGHTED_COSTS_FIELD_NUMBER: _builtins.int
+    completed_episodes: _builtins.int
+    reward: _builtins.float
+    reward_squares: _builtins.float
+    """Of the squares of the episodes' rewards."""
+    weight: _builtins.float
+    """Of the episodes' weights, of their squares, and of their products with rewards and costs. The weight of an epoch is its
+    steps; that of an episode is 1. Absent if all are 1.
+    """
+    weight_squares: _builtins.float
+    weighted_reward: _builtins.float
+    @_builtins.property
+    def costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Per constraint."""
+
+    @_builtins.property
+    def cost_squares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def weighted_costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        completed_episodes: _builtins.int = ...,
+        reward: _builtins.float = ...,
+        reward_squares: _builtins.float = ...,
+        costs: _abc.Iterable[_builtins.float] | None = ...,
+        cost_squares: _abc.Iterable[_builtins.float] | None = ...,
+        weight: _builtins.float = ...,
+        weight_squares: _builtins.float = ...,
+        weighted_reward: _builtins.float = ...,
+        weighted_costs: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed_episodes", b"completed_episodes", "cost_squares", b"cost_squares", "costs", b"costs", "reward", b"reward", "reward_squares", b"reward_squares", "weight", b"weight", "weight_squares", b"weight_squares", "weighted_costs", b"weighted_costs", "weighted_reward", b"weighted_reward"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShadowTotals: _TypeAlias = ShadowTotals  # noqa: Y015
 
 @_typing.final
 class LogEntry(_message.Message):
@@ -821,6 +949,7 @@ class Snapshot(_message.Message):
     SERIES_FIELD_NUMBER: _builtins.int
     SERIES_STRIDE_FIELD_NUMBER: _builtins.int
     RECENT_EPISODES_FIELD_NUMBER: _builtins.int
+    DISCOUNTED_EPISODE_FIELD_NUMBER: _builtins.int
     format: _builtins.int
     """Of this message's meaning. 1 now."""
     version: _builtins.int
@@ -836,6 +965,8 @@ class Snapshot(_message.Message):
     """Of the definition: 1 at creation, one more with each update."""
     series_stride: _builtins.int
     """Episodes that a full point of the series stands for."""
+    discounted_episode: _builtins.int
+    """Observations of episodes up to this one may count less than 1: they were discounted or forgotten. 0: none."""
     @_builtins.property
     def spec(self) -> _model_pb2.AgentSpec: ...
     @_builtins.property
@@ -880,7 +1011,9 @@ class Snapshot(_message.Message):
 
     @_builtins.property
     def recent_episodes(self) -> Global___PackedArray:
-        """The latest completed episodes, oldest first. A row has the reward, then the costs, then the budgets."""
+        """The latest completed episodes, oldest first. A row has the reward, then the costs, then the budgets, then of an epoch its
+        number of steps, else 1.
+        """
 
     def __init__(
         self,
@@ -906,10 +1039,11 @@ class Snapshot(_message.Message):
         series: Global___PackedArray | None = ...,
         series_stride: _builtins.int = ...,
         recent_episodes: Global___PackedArray | None = ...,
+        discounted_episode: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["drift_statistics", b"drift_statistics", "recent_counts", b"recent_counts", "recent_episodes", b"recent_episodes", "series", b"series", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "visits", b"visits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_micros", b"created_micros", "definition_version", b"definition_version", "drift_statistics", b"drift_statistics", "dual_variables", b"dual_variables", "episode", b"episode", "episodes", b"episodes", "format", b"format", "log", b"log", "pause_reason", b"pause_reason", "paused", b"paused", "paused_by_guard", b"paused_by_guard", "recent_counts", b"recent_counts", "recent_episodes", b"recent_episodes", "series", b"series", "series_stride", b"series_stride", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "version", b"version", "visits", b"visits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_micros", b"created_micros", "definition_version", b"definition_version", "discounted_episode", b"discounted_episode", "drift_statistics", b"drift_statistics", "dual_variables", b"dual_variables", "episode", b"episode", "episodes", b"episodes", "format", b"format", "log", b"log", "pause_reason", b"pause_reason", "paused", b"paused", "paused_by_guard", b"paused_by_guard", "recent_counts", b"recent_counts", "recent_episodes", b"recent_episodes", "series", b"series", "series_stride", b"series_stride", "signal_sums", b"signal_sums", "spec", b"spec", "totals", b"totals", "transition_counts", b"transition_counts", "version", b"version", "visits", b"visits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,6 +9,7 @@ Glossary
   state      A whole number from 0 to num_states - 1. Action likewise, to num_actions - 1.
   signal     What a step yields: the reward, and one cost for each constraint.
   budget     What the expected sum of a cost over an episode must not exceed.
+  epoch      What a continuing task has in place of episodes: one plan, played until the server makes the next.
 """
 
 from collections import abc as _abc
@@ -185,6 +186,7 @@ class CmdpSpec(_message.Message):
     UNKNOWN_REWARDS_FIELD_NUMBER: _builtins.int
     STATE_NAMES_FIELD_NUMBER: _builtins.int
     ACTION_NAMES_FIELD_NUMBER: _builtins.int
+    CONTINUING_FIELD_NUMBER: _builtins.int
     num_states: _builtins.int
     """At least 1."""
     num_actions: _builtins.int
@@ -197,6 +199,8 @@ class CmdpSpec(_message.Message):
     """The reward is not known; see Constraint.learned."""
     non_stationary: _builtins.bool
     """Each step of the episode has its own kernel. By default all steps share one."""
+    continuing: _builtins.bool
+    """The task has no episodes: `horizon` is absent, budgets and satisfiable costs are averages per step, at most 1."""
     @_builtins.property
     def initial_distribution(self) -> Global___Table:
         """With these probabilities, shape [num_states], sum 1."""
@@ -263,10 +267,11 @@ class CmdpSpec(_message.Message):
         unknown_rewards: Global___Table | None = ...,
         state_names: _abc.Iterable[_builtins.str] | None = ...,
         action_names: _abc.Iterable[_builtins.str] | None = ...,
+        continuing: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["available_actions", b"available_actions", "dirichlet_prior", b"dirichlet_prior", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "next_states", b"next_states", "reward", b"reward", "start", b"start", "support", b"support", "unknown_rewards", b"unknown_rewards"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_names", b"action_names", "available_actions", b"available_actions", "constraints", b"constraints", "dirichlet_prior", b"dirichlet_prior", "horizon", b"horizon", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "next_states", b"next_states", "non_stationary", b"non_stationary", "num_actions", b"num_actions", "num_states", b"num_states", "reward", b"reward", "reward_learned", b"reward_learned", "start", b"start", "state_names", b"state_names", "support", b"support", "unknown_rewards", b"unknown_rewards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_names", b"action_names", "available_actions", b"available_actions", "constraints", b"constraints", "continuing", b"continuing", "dirichlet_prior", b"dirichlet_prior", "horizon", b"horizon", "initial_distribution", b"initial_distribution", "initial_state", b"initial_state", "next_states", b"next_states", "non_stationary", b"non_stationary", "num_actions", b"num_actions", "num_states", b"num_states", "reward", b"reward", "reward_learned", b"reward_learned", "start", b"start", "state_names", b"state_names", "support", b"support", "unknown_rewards", b"unknown_rewards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["initial_state", "initial_distribution"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
@@ -497,6 +502,7 @@ class Policy(_message.Message):
     NUM_STATES_FIELD_NUMBER: _builtins.int
     ACTIONS_FIELD_NUMBER: _builtins.int
     MIXTURE_FIELD_NUMBER: _builtins.int
+    PROBABILITIES_FIELD_NUMBER: _builtins.int
     horizon: _builtins.int
     """Steps."""
     num_states: _builtins.int
@@ -511,6 +517,12 @@ class Policy(_message.Message):
     def mixture(self) -> _containers.RepeatedCompositeFieldContainer[Global___PolicyShare]:
         """Of a mixture, the policies that this one was drawn from. Empty for a single policy."""
 
+    @_builtins.property
+    def probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of a continuing task, whose plans are randomised and the same at every step, in place of `horizon` and `actions`:
+        num_states * num_actions probabilities, row-major by state.
+        """
+
     def __init__(
         self,
         *,
@@ -518,10 +530,11 @@ class Policy(_message.Message):
         num_states: _builtins.int = ...,
         actions: _abc.Iterable[_builtins.int] | None = ...,
         mixture: _abc.Iterable[Global___PolicyShare] | None = ...,
+        probabilities: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "horizon", b"horizon", "mixture", b"mixture", "num_states", b"num_states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "horizon", b"horizon", "mixture", b"mixture", "num_states", b"num_states", "probabilities", b"probabilities"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -592,6 +605,8 @@ class AgentSpec(_message.Message):
     DRIFT_FIELD_NUMBER: _builtins.int
     GUARD_FIELD_NUMBER: _builtins.int
     WARM_START_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    MAX_EPOCH_STEPS_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
     """From 0 to 2^63 - 1. The same seed and the same observations give the same actions."""
     max_open_episodes: _builtins.int
@@ -600,6 +615,12 @@ class AgentSpec(_message.Message):
     """Seconds without activity after which a new episode replaces an open one. 0 means the server's default."""
     always_satisfiable: _builtins.bool
     """Set by the server: every kernel on the support has a policy that costs satisfiable_cost or less, so that no draw is rejected."""
+    mode: _builtins.str
+    """"live": it acts. "shadow": it proposes actions, another controller acts, and all that is reported is learned. Default "live".
+    AdminService.UpdateAgent changes it, and checks first whether a shadow agent may become live.
+    """
+    max_epoch_steps: _builtins.int
+    """Of a continuing task: an epoch ends after so many steps at the latest. From 1 to 10,000; 0 stands for 1,000."""
     @_builtins.property
     def cmdp(self) -> Global___CmdpSpec:
         """The problem."""
@@ -644,10 +665,12 @@ class AgentSpec(_message.Message):
         drift: Global___DriftOptions | None = ...,
         guard: Global___Guard | None = ...,
         warm_start: Global___WarmStart | None = ...,
+        mode: _builtins.str = ...,
+        max_epoch_steps: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "drift", b"drift", "fallback_policy", b"fallback_policy", "guard", b"guard", "options", b"options", "warm_start", b"warm_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "drift", b"drift", "environment", b"environment", "episode_timeout_seconds", b"episode_timeout_seconds", "fallback_policy", b"fallback_policy", "guard", b"guard", "max_open_episodes", b"max_open_episodes", "options", b"options", "seed", b"seed", "warm_start", b"warm_start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable", "always_satisfiable", b"always_satisfiable", "cmdp", b"cmdp", "drift", b"drift", "environment", b"environment", "episode_timeout_seconds", b"episode_timeout_seconds", "fallback_policy", b"fallback_policy", "guard", b"guard", "max_epoch_steps", b"max_epoch_steps", "max_open_episodes", b"max_open_episodes", "mode", b"mode", "options", b"options", "seed", b"seed", "warm_start", b"warm_start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__always_satisfiable: _TypeAlias = _typing.Literal["always_satisfiable"]  # noqa: Y015
     _WhichOneofArgType__always_satisfiable: _TypeAlias = _typing.Literal["_always_satisfiable", b"_always_satisfiable"]  # noqa: Y015

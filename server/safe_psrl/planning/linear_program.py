@@ -19,21 +19,21 @@ METHODS = ("highs", "highs-ipm")  # the simplex gives up on some infeasible prob
 def optimal_occupancy(spec: CmdpSpec, p: Floats, budgets: Floats) -> Floats:
     """[H, S, A]: the occupancy of greatest reward whose costs keep `budgets`. Raises `InfeasibleError`."""
     inside, flow, entering, signals = _program(spec, p)
-    result = _solve(-signals[0], signals[1:], budgets, flow, entering)
+    result = solve_program(-signals[0], signals[1:], budgets, flow, entering)
     if result is None:
-        excess, _ = _least_excess(signals, budgets, flow, entering)
-        raise InfeasibleError(budgets, _least_costs(signals, flow, entering), excess)
-    return _placed(inside, result)
+        excess, _ = least_excess(signals, budgets, flow, entering)
+        raise InfeasibleError(budgets, least_costs(signals, flow, entering), excess)
+    return placed(inside, result)
 
 
 def safest_occupancy(spec: CmdpSpec, p: Floats, budgets: Floats) -> Floats:
     """The same; where `budgets` cannot be kept, an occupancy that exceeds them all by as little as possible."""
     inside, flow, entering, signals = _program(spec, p)
-    result = _solve(-signals[0], signals[1:], budgets, flow, entering)
-    return _placed(inside, _least_excess(signals, budgets, flow, entering)[1] if result is None else result)
+    result = solve_program(-signals[0], signals[1:], budgets, flow, entering)
+    return placed(inside, least_excess(signals, budgets, flow, entering)[1] if result is None else result)
 
 
-def _placed(inside: NDArray[np.bool_], variables: Floats) -> Floats:
+def placed(inside: NDArray[np.bool_], variables: Floats) -> Floats:
     visits = np.zeros(inside.shape)
     visits[inside] = np.maximum(variables, 0.0)
     return visits
@@ -60,7 +60,7 @@ def _program(spec: CmdpSpec, p: Floats) -> tuple[NDArray[np.bool_], sparse.csr_a
     return inside, sparse.csr_array(leaves - arrives), entering, signals
 
 
-def _solve(objective: Floats, costs: Floats, budgets: Floats, flow: sparse.csr_array, entering: Floats) -> Floats | None:
+def solve_program(objective: Floats, costs: Floats, budgets: Floats, flow: sparse.csr_array, entering: Floats) -> Floats | None:
     """Minimise `objective`; None if infeasible."""
     for method in METHODS:
         result = optimize.linprog(objective, A_ub=costs, b_ub=budgets, A_eq=flow, b_eq=entering, method=method)
@@ -71,20 +71,20 @@ def _solve(objective: Floats, costs: Floats, budgets: Floats, flow: sparse.csr_a
     raise ArithmeticError(f"the linear program was not solved: {result.message}")
 
 
-def _least_costs(signals: Floats, flow: sparse.csr_array, entering: Floats) -> Floats:
+def least_costs(signals: Floats, flow: sparse.csr_array, entering: Floats) -> Floats:
     """Per constraint, the least cost that any policy reaches for it alone."""
     unconstrained = (np.empty((0, flow.shape[1])), np.empty(0))
-    found = [_solve(cost, *unconstrained, flow, entering) for cost in signals[1:]]
+    found = [solve_program(cost, *unconstrained, flow, entering) for cost in signals[1:]]
     return np.array([cost @ visits for cost, visits in zip(signals[1:], found, strict=True) if visits is not None])
 
 
-def _least_excess(signals: Floats, budgets: Floats, flow: sparse.csr_array, entering: Floats) -> tuple[float, Floats]:
+def least_excess(signals: Floats, budgets: Floats, flow: sparse.csr_array, entering: Floats) -> tuple[float, Floats]:
     """The least x such that some policy keeps all budgets + x, and the variables of such a policy."""
     num_variables = flow.shape[1]
     objective = np.append(np.zeros(num_variables), 1.0)
     costs = np.column_stack([signals[1:], -np.ones(len(budgets))])
     widened = sparse.csr_array(sparse.hstack([flow, sparse.csr_array((flow.shape[0], 1))]))
-    found = _solve(objective, costs, budgets, widened, entering)
+    found = solve_program(objective, costs, budgets, widened, entering)
     if found is None:
         raise ArithmeticError("a linear program that cannot be infeasible was called so")
     return float(found[-1]), found[:-1]

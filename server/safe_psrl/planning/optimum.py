@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike
 from safe_psrl.arrays import Floats, Mask, NextStates, Policy
 from safe_psrl.compiled import compiled
 from safe_psrl.errors import InfeasibleError
+from safe_psrl.planning.average_cost import evaluate_average
+from safe_psrl.planning.average_optimum import EXACT_RESTART, solve_average_cmdp
 from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.planning.evaluation import as_probabilities, copy_table, dot, evaluate_randomised, occupancy
 from safe_psrl.problem.checks import checked_table, refuse_where
@@ -28,7 +30,7 @@ class Optimum:
 
     reward: float
     costs: Floats  # [M]
-    policy: Floats  # [H, S, A], probabilities
+    policy: Floats  # [H, S, A], probabilities; [1, S, A] of a continuing task, whose reward and costs are averages per step
 
 
 def exact_optimum(spec: CmdpSpec, transitions: ArrayLike, cost_budgets: ArrayLike | None = None) -> Optimum:
@@ -38,6 +40,8 @@ def exact_optimum(spec: CmdpSpec, transitions: ArrayLike, cost_budgets: ArrayLik
     """
     p = checked_kernel(spec, transitions)
     budgets = spec.cost_budgets if cost_budgets is None else checked_budgets(spec, cost_budgets)
+    if spec.is_continuing:
+        return _average_optimum(spec, p, budgets)
     if spec.num_constraints == 1:
         policy = np.empty((spec.horizon, spec.num_states, spec.num_actions))
         known = (p, spec.next_states, spec.signals, spec.available_actions, spec.initial_distribution)
@@ -55,6 +59,27 @@ def exact_optimum(spec: CmdpSpec, transitions: ArrayLike, cost_budgets: ArrayLik
     return Optimum(reward=float(totals[0]), costs=totals[1:], policy=policy)
 
 
+def _average_optimum(spec: CmdpSpec, p: Floats, budgets: Floats) -> Optimum:
+    """The same for averages per step. Tables are copied: to the compiler, what is read-only has another type."""
+    policy, stop = np.empty((spec.num_states, spec.num_actions)), np.zeros(1, np.bool_)
+    known, initial = (p, spec.next_states, spec.signals.copy()), spec.initial_distribution.copy()
+    if spec.num_constraints == 1:
+        available = spec.available_actions.copy()
+        feasible, least_cost = solve_average_cmdp(*known, available, initial, EXACT_RESTART, float(budgets[0]), policy, stop)
+        if not feasible:
+            raise InfeasibleError(budgets, np.array([least_cost]), least_cost - float(budgets[0]))
+    else:
+        from safe_psrl.planning.average_linear_program import optimal_average_occupancy  # noqa: PLC0415  # as above
+
+        places = (spec.available_actions, spec.next_states)
+        visits = optimal_average_occupancy(*places, p, spec.signals, initial, EXACT_RESTART, budgets)[None]
+        policy_from_occupancy(visits, spec.available_actions)
+        policy = visits[0]
+    gains, reached = np.empty(1 + spec.num_constraints), np.zeros(spec.num_states)
+    evaluate_average(*known, policy, initial, EXACT_RESTART, reached, gains, stop)
+    return Optimum(reward=float(gains[0]), costs=gains[1:], policy=policy[None])
+
+
 def checked_kernel(spec: CmdpSpec, transitions: ArrayLike) -> Floats:
     """`transitions` as [1|H, S, A, W], the rows of available actions being distributions on the support.
 
@@ -62,7 +87,9 @@ def checked_kernel(spec: CmdpSpec, transitions: ArrayLike) -> Floats:
     """
     pair = spec.dirichlet_prior.shape[1:]
     width = "W" if spec.lists_next_states else "S"
-    shapes = {f"[S, A, {width}]": pair, f"[1, S, A, {width}]": (1, *pair), f"[H, S, A, {width}]": (spec.horizon, *pair)}
+    shapes = {f"[S, A, {width}]": pair, f"[1, S, A, {width}]": (1, *pair)}
+    if not spec.is_continuing:
+        shapes[f"[H, S, A, {width}]"] = (spec.horizon, *pair)
     table = checked_table("transitions", transitions, shapes)
     counted = spec.available_actions[..., None]
     refuse_where("transitions", table, (table < 0) & counted, "must not be negative")

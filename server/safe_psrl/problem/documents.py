@@ -13,8 +13,9 @@ import tomli_w
 from numpy.typing import NDArray
 
 from safe_psrl.errors import SpecError
+from safe_psrl.problem.constraint import Constraint
 from safe_psrl.problem.options import DriftOptions, SafePsrlOptions
-from safe_psrl.problem.spec import CmdpSpec, Constraint
+from safe_psrl.problem.spec import CONTINUING, CmdpSpec
 from safe_psrl.problem.support import written
 
 SPEC_FIELDS: Final = tuple(signature(CmdpSpec).parameters)
@@ -60,7 +61,11 @@ def spec_from_document(document: dict[str, Any]) -> CmdpSpec:
 
 def spec_to_document(spec: CmdpSpec) -> dict[str, Any]:
     """The shortest document that gives `spec` again."""
-    document: dict[str, Any] = {"num_states": spec.num_states, "num_actions": spec.num_actions, "horizon": spec.horizon}
+    document: dict[str, Any] = {
+        "num_states": spec.num_states,
+        "num_actions": spec.num_actions,
+        "horizon": CONTINUING if spec.is_continuing else spec.horizon,
+    }
     for field in ("state_names", "action_names"):
         if names := getattr(spec, field):
             document[field] = list(names)

@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 
 from safe_psrl.errors import SpecError
-from safe_psrl.problem.spec import CmdpSpec, Constraint
+from safe_psrl.problem.constraint import Constraint
+from safe_psrl.problem.spec import CONTINUING, CmdpSpec
 
 DEMAND: Final = (0.3, 0.2, 0.2, 0.2, 0.05, 0.05)  # inventory: probability of a demand of 0, 1, ... 5 items
 CAPACITY: Final = len(DEMAND) - 1
@@ -26,6 +27,18 @@ def streaming_buffer() -> CmdpSpec:
         horizon=10,
         reward=reward,
         constraints=[Constraint("fast-service", cost, cost_budget=5.0, satisfiable_cost=1.0)],
+    )
+
+
+def continuing_buffer() -> CmdpSpec:
+    """The media stream without an end: the same service for ever, fast for at most half of the time."""
+    clip = streaming_buffer()
+    return CmdpSpec(
+        num_states=clip.num_states,
+        num_actions=clip.num_actions,
+        horizon=CONTINUING,
+        reward=clip.signals[0, 0],
+        constraints=[Constraint("fast-service", clip.signals[1, 0], cost_budget=0.5, satisfiable_cost=0.1)],
     )
 
 
@@ -61,6 +74,7 @@ PRESETS: Final[dict[str, Callable[[], CmdpSpec]]] = {
     "streaming-buffer": streaming_buffer,
     "inventory": inventory,
     "factored-toy": factored_toy,
+    "continuing-buffer": continuing_buffer,
 }
 
 

@@ -1,7 +1,7 @@
 """The specification of a constrained MDP (paper, sections 3.2, 3.3 and 4): everything but the transition kernel.
 
 Tables are kept in one canonical form so that kernels need no cases. A leading axis of length 1 stands for "the same at
-every step"; otherwise it has length `horizon`.
+every step"; otherwise it has length `horizon`. A task without episodes has the horizon `CONTINUING`, and every axis length 1.
 
     signals            [1+M, 1|H, S, A]   what a step yields: the reward first, then the cost of each constraint
     learned            [1+M, 1|H, S, A]   which of them are unknown, and estimated from what is observed
@@ -23,13 +23,13 @@ from safe_psrl.problem.checks import (
     checked_flag,
     checked_integer,
     checked_mask,
-    checked_name,
     checked_names,
     checked_number,
     checked_table,
     frozen,
     refuse_where,
 )
+from safe_psrl.problem.constraint import Constraint, checked_constraint_names, checked_limits
 from safe_psrl.problem.support import EVERY_STATE, checked_next_states, place_of, width_of
 
 MAX_TABLE_ENTRIES = 2**30
@@ -37,33 +37,18 @@ PROBABILITY_TOLERANCE = 1e-9
 ROUNDING = 1e-12  # by which a sum of normalised numbers may miss 1
 MIN_PRIOR = 1e-300  # below it, the logarithms of draws overflow
 MAX_PRIOR = 2.0**53  # above it, one observation more would be lost to rounding
-MIN_SLACK = 1e-9  # tau - c0: bounds divide by its square
+CONTINUING = "continuing"  # in place of a horizon: there are no episodes
+ENDLESS = 0  # how `CmdpSpec.horizon` keeps it
 PRIOR_RANGE = f"must be greater than 0 ({MIN_PRIOR:g} to {MAX_PRIOR:g})"
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """Expected cost per episode at most `cost_budget` (tau); some policy is known to reach `satisfiable_cost` (c0).
-
-    `cost` is [S, A] or [H, S, A], within [0, 1]. Entries that are NaN (or None) are unknown: the mean of the observed costs
-    takes their place (paper, footnote 1), 0 until a pair is first visited. With `learned`, all are, and `cost` is the guess
-    until then. The method `certified` does not use guesses of costs: it counts what was never observed as 1.
-    """
-
-    name: str
-    cost: ArrayLike
-    cost_budget: float
-    satisfiable_cost: float
-    learned: bool = False
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class CmdpSpec:
-    """A finite-horizon constrained MDP without its kernel. Raises `SpecError` for invalid input."""
+    """A constrained MDP without its kernel: of a finite horizon, or continuing. Raises `SpecError` for invalid input."""
 
     num_states: int
     num_actions: int
-    horizon: int
+    horizon: int  # 0 of a continuing task
     initial_distribution: Floats  # [S]
     signals: Floats  # [1+M, 1|H, S, A]
     learned: Mask  # [1+M, 1|H, S, A]
@@ -82,7 +67,7 @@ class CmdpSpec:
         *,
         num_states: int,
         num_actions: int,
-        horizon: int,
+        horizon: int | str,
         reward: ArrayLike,
         constraints: tuple[Constraint, ...] | list[Constraint],
         reward_learned: bool = False,
@@ -98,6 +83,7 @@ class CmdpSpec:
     ) -> None:
         """Check and canonicalise.
 
+        horizon: steps of an episode; or "continuing" for a task that never ends, with `stationary` tables of every step.
         reward: [S, A] or [H, S, A], within [0, 1]; entries that are NaN (or None) are learned; with `reward_learned` all are,
             and `reward` is the guess until a pair is first visited.
         initial_state or initial_distribution: at most one of them; state 0 if neither is given.
@@ -113,9 +99,11 @@ class CmdpSpec:
         size = {
             "num_states": checked_integer("num_states", num_states, 1),
             "num_actions": checked_integer("num_actions", num_actions, 1),
-            "horizon": checked_integer("horizon", horizon, 1),
+            "horizon": ENDLESS if horizon == CONTINUING else checked_integer("horizon", horizon, 1),
         }
         stationary = checked_flag("stationary", stationary)
+        if size["horizon"] == ENDLESS and not stationary:
+            raise SpecError("stationary", stationary, "must be true in a continuing task, which has no first step")
         width = size["num_states"] if next_states is None else width_of(next_states)
         per_pair = max(width * (1 if stationary else size["horizon"]), size["horizon"])
         if size["num_states"] * size["num_actions"] * per_pair > MAX_TABLE_ENTRIES:
@@ -135,6 +123,16 @@ class CmdpSpec:
         """Set fields of this frozen class, while it is made."""
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def is_continuing(self) -> bool:
+        """Whether the task has no episodes; then budgets are averages per step."""
+        return self.horizon == ENDLESS
+
+    @property
+    def largest_budget(self) -> int:
+        """The horizon; 1 in a continuing task."""
+        return self.horizon or 1
 
     @property
     def num_constraints(self) -> int:
@@ -170,7 +168,7 @@ class CmdpSpec:
     def with_signals(self, signals: ArrayLike) -> "CmdpSpec":
         """The same problem with other reward and costs, [1+M, 1|H, S, A]: the truth behind signals that are learned."""
         num_signals, pair = 1 + self.num_constraints, (self.num_states, self.num_actions)
-        shapes = {f"[{num_signals}, {h}, num_states, num_actions]": (num_signals, h, *pair) for h in (1, self.horizon)}
+        shapes = {f"[{num_signals}, {h}, num_states, num_actions]": (num_signals, h, *pair) for h in (1, self.largest_budget)}
         table = checked_table("signals", signals, shapes)
         refuse_where("signals", table, (table < 0) | (table > 1), "must be a number from 0 to 1")
         changed = copy(self)
@@ -242,25 +240,16 @@ class CmdpSpec:
     def _set_signals(
         self, reward: ArrayLike, reward_learned: bool, constraints: tuple[Constraint, ...] | list[Constraint]
     ) -> None:
-        if not isinstance(constraints, tuple | list) or not all(isinstance(c, Constraint) for c in constraints):
-            raise SpecError("constraints", constraints, "must be a list of constraints")
-        if not constraints:
-            raise SpecError("constraints", [], "must have one constraint at least")
-        names: list[str] = []
-        for i, constraint in enumerate(constraints):
-            name = checked_name(f"constraints[{i}].name", constraint.name)
-            if name in names:
-                raise SpecError(f"constraints[{i}].name", name, "must differ from the other constraints' names")
-            names.append(name)
+        names = checked_constraint_names(constraints)
         tables = [self._checked_signal("reward", reward)]
         tables += [self._checked_signal(f"constraints[{i}].cost", c.cost) for i, c in enumerate(constraints)]
         shape = (max(table.shape[0] for table in tables), self.num_states, self.num_actions)
         signals = np.array([np.broadcast_to(table, shape) for table in tables])
         wholly = [reward_learned] + [checked_flag(f"constraints[{i}].learned", c.learned) for i, c in enumerate(constraints)]
         learned = np.isnan(signals) | np.array(wholly)[:, None, None, None]
-        limits = [self._checked_budget(i, c) for i, c in enumerate(constraints)]
+        limits = [checked_limits(f"constraints[{i}]", c, self.horizon) for i, c in enumerate(constraints)]
         self._set(
-            constraint_names=tuple(names),
+            constraint_names=names,
             signals=frozen(np.nan_to_num(signals), np.float64),
             learned=frozen(learned, np.bool_),
             cost_budgets=frozen(np.array([tau for tau, _ in limits]), np.float64),
@@ -269,18 +258,9 @@ class CmdpSpec:
 
     def _checked_signal(self, field: str, value: ArrayLike) -> Floats:
         pair = (self.num_states, self.num_actions)
-        shapes = {"[num_states, num_actions]": pair, "[horizon, num_states, num_actions]": (self.horizon, *pair)}
+        shapes: dict[str, tuple[int, ...]] = {"[num_states, num_actions]": pair}
+        if not self.is_continuing:
+            shapes["[horizon, num_states, num_actions]"] = (self.horizon, *pair)
         table = checked_table(field, value, shapes, unknown=True)
         refuse_where(field, table, (table < 0) | (table > 1), "must be a number from 0 to 1")
         return table.reshape(-1, *pair)
-
-    def _checked_budget(self, i: int, constraint: Constraint) -> tuple[float, float]:
-        tau = checked_number(f"constraints[{i}].cost_budget", constraint.cost_budget)
-        c0 = checked_number(f"constraints[{i}].satisfiable_cost", constraint.satisfiable_cost)
-        if not 0 < tau <= self.horizon:
-            raise SpecError(f"constraints[{i}].cost_budget", tau, f"must be above 0 and at most the horizon, {self.horizon}")
-        if not 0 <= c0 < tau:
-            raise SpecError(f"constraints[{i}].satisfiable_cost", c0, f"must be from 0 to below the budget, {tau:g}")
-        if tau - c0 < MIN_SLACK:
-            raise SpecError(f"constraints[{i}].cost_budget", tau, f"must exceed satisfiable_cost by at least {MIN_SLACK:g}")
-        return tau, c0

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from safe_psrl.errors import SpecError
 from safe_psrl.problem.presets import preset
 from safe_psrl_proto.v1 import admin_pb2, events_pb2, model_pb2
+from safe_psrl_server.agents.comparisons import check_promotion, trial_of
 from safe_psrl_server.agents.decisions import Decision
 from safe_psrl_server.agents.definition import Definition, checked_definition
 from safe_psrl_server.agents.differences import described, differences
@@ -51,14 +52,26 @@ class Administration:
             return Decision([self._event(agent_created=events_pb2.AgentCreated(spec=checked, by=by))], False)
 
         existed = await self.agents.runtime.submit(name, decide, may_create=True)
-        return await self.agents.record(name), existed
+        record = await self.agents.record(name)
+        await self.agents.publish()
+        return record, existed
 
     async def declare(self, name: str, spec: model_pb2.AgentSpec, reason: str) -> list[str]:
-        """Create the agent, or bring it to the definition `spec`; what was changed of one that existed."""
+        """Create the agent, or bring it to the definition `spec`; what was changed of one that existed.
+
+        Without a mode in `spec`, an agent that exists keeps its own.
+        """
+
+        def redefine(current: model_pb2.AgentSpec) -> model_pb2.AgentSpec:
+            declared = model_pb2.AgentSpec()
+            declared.CopyFrom(spec)
+            declared.mode = spec.mode or current.mode
+            return declared
+
         try:
             await self.create(name, spec)
         except AlreadyExistsError:
-            return (await self._redefine(name, lambda _current: spec, 0, reason)).changes
+            return (await self._redefine(name, redefine, 0, reason)).changes
         return []
 
     async def update(self, request: admin_pb2.UpdateAgentRequest) -> "Updated":
@@ -70,24 +83,37 @@ class Administration:
             return updated(current, request.update, paths)
 
         if not request.dry_run:
-            return await self._redefine(request.agent, updated_from, request.expected_version, request.reason)
+            return await self._redefine(
+                request.agent, updated_from, request.expected_version, request.reason, force=request.force
+            )
         record = await self.agents.record(request.agent)
         new = await self.agents.threads.run(self._redefined, record.definition, updated_from)
         check_definition_version(record, request.expected_version)
+        await self._check_promotion(request.agent, record.definition, new, force=request.force)
         return Updated(new, changes(record.definition.message, new.message))
 
     async def _redefine(
-        self, name: str, redefine: Callable[[model_pb2.AgentSpec], model_pb2.AgentSpec], expected: int, reason: str
+        self,
+        name: str,
+        redefine: Callable[[model_pb2.AgentSpec], model_pb2.AgentSpec],
+        expected: int,
+        reason: str,
+        *,
+        force: bool = False,
     ) -> "Updated":
         by, done = caller().owner, False
         while not done:
             known = (await self.agents.record(name)).definition
             new = await self.agents.threads.run(self._redefined, known, redefine)
+            await self._check_promotion(name, known, new, force=force)
             lines = changes(known.message, new.message)
+            if force and known.is_shadow and not new.is_shadow:
+                lines.append("promoted by force: its comparison was not checked")
             event = events_pb2.AgentUpdated(spec=new.message, by=by, reason=reason, changes=lines)
 
             def decide(record: AgentRecord) -> Decision[bool]:
-                if record.definition is not known:  # noqa: B023  # it is called before the next round
+                current = record.definition
+                if current is not known and current.message != known.message:  # noqa: B023  # called before the next round
                     return Decision([], False)
                 if not lines:  # noqa: B023
                     return Decision([], True)
@@ -95,7 +121,14 @@ class Administration:
                 return Decision([self._event(agent_updated=event)], True)  # noqa: B023
 
             done = await self.agents.runtime.submit(name, decide)
+        await self.agents.publish()
         return Updated(new, lines)
+
+    async def _check_promotion(self, name: str, known: Definition, new: Definition, *, force: bool) -> None:
+        """Refuse to make a shadow agent live before its comparison allows it: here, so that every update is checked."""
+        if known.is_shadow and not new.is_shadow and not force:
+            trial = await self.agents.read(name, trial_of)
+            await self.agents.threads.run(check_promotion, trial._replace(definition=new))
 
     def _redefined(self, known: Definition, redefine: Callable[[model_pb2.AgentSpec], model_pb2.AgentSpec]) -> Definition:
         new = checked_definition(redefine(known.message), self.agents.limits)
@@ -122,7 +155,9 @@ class Administration:
 
         pausing = self.agents.runtime.submit(name, decide, urgent=True)
         self.agents.runtime.stop_plan(name)  # it would hold the agent
-        return await pausing
+        record = await pausing
+        await self.agents.publish()
+        return record
 
     async def resume(self, name: str) -> AgentRecord:
         event = events_pb2.AgentResumed(by=caller().owner)
@@ -130,7 +165,9 @@ class Administration:
         def decide(record: AgentRecord) -> Decision[AgentRecord]:
             return Decision([self._event(agent_resumed=event)] if record.paused else [], record)
 
-        return await self.agents.runtime.submit(name, decide)
+        record = await self.agents.runtime.submit(name, decide)
+        await self.agents.publish()
+        return record
 
     async def import_snapshot(self, name: str, snapshot: events_pb2.Snapshot) -> AgentRecord:
         _check_name(name)
@@ -143,7 +180,9 @@ class Administration:
             return Decision([self._event(agent_imported=event)], None)
 
         await self.agents.runtime.submit(name, decide, may_create=True)
-        return await self.agents.record(name)
+        record = await self.agents.record(name)
+        await self.agents.publish()
+        return record
 
     def _check_snapshot(self, name: str, snapshot: events_pb2.Snapshot) -> None:
         trial = AgentRecord(name)

@@ -6,13 +6,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from safe_psrl_proto.v1 import control_pb2, events_pb2
-from safe_psrl_server.agents import decisions
+from safe_psrl_server.agents import corrections, decisions, epochs
 from safe_psrl_server.agents.decisions import Acted, Decision, PlanNeeded, Reply, Reported
 from safe_psrl_server.agents.episode import Episode
-from safe_psrl_server.agents.episode_events import TimedPlan, detecting, observing, starting
-from safe_psrl_server.agents.planner import PLANNED_BY
+from safe_psrl_server.agents.episode_events import TimedPlan, detecting, observing
+from safe_psrl_server.agents.epochs import Begun, ReportedPart
 from safe_psrl_server.agents.record import PAUSED_BY_DRIFT, AgentRecord
 from safe_psrl_server.agents.service import AgentService
+from safe_psrl_server.agents.trajectories import report_all
 from safe_psrl_server.agents.validation import (
     check_first_state,
     check_incarnation,
@@ -36,19 +37,21 @@ class AgentCommands:
     def __init__(self, agents: AgentService) -> None:
         self.agents = agents
 
-    def start_episode(self, request: control_pb2.StartEpisodeRequest) -> "Future[events_pb2.EpisodeStarted]":
-        def decide(
-            record: AgentRecord,
-        ) -> Decision[events_pb2.EpisodeStarted] | PlanNeeded[events_pb2.EpisodeStarted]:
+    def start_episode(self, request: control_pb2.StartEpisodeRequest) -> "Future[Begun]":
+        def decide(record: AgentRecord) -> Decision[Begun] | PlanNeeded[Begun]:
             repeated = decisions.repeated_start(record, request)
-            if repeated is not None:
-                return Decision([], repeated.started)
+            if record.definition.continuing is not None:
+                place = epochs.running(record, request, repeated)
+                if place is not None:
+                    return Decision([], epochs.begun_at(record, place, with_policy=request.with_policy))
+            elif repeated is not None:
+                return Decision([], Begun(decisions.start_of(record, repeated)))
             closing = decisions.make_room(record, request.abandon_open, self.agents.now_micros())
 
-            def finish(planned: TimedPlan) -> Decision[events_pb2.EpisodeStarted]:
-                return self._begun(record, planned, request, closing, lambda started: started)
+            def finish(planned: TimedPlan) -> Decision[Begun]:
+                return self._begun(record, planned, request, closing, partial(begun, record, request))
 
-            return PlanNeeded(record.definition.learner, record.state, finish)
+            return plan_needed(record, request.state, finish)
 
         return self.agents.runtime.submit(request.agent, decide)
 
@@ -70,7 +73,7 @@ class AgentCommands:
             def finish(planned: TimedPlan) -> Decision[None]:
                 return self._begun(record, planned, start, closing, lambda _started: None)
 
-            return PlanNeeded(record.definition.learner, record.state, finish)
+            return plan_needed(record, request.state, finish)
 
         await self.agents.runtime.submit(request.agent, decide)
         acted = decisions.act(await self.agents.record(request.agent), request)
@@ -84,28 +87,37 @@ class AgentCommands:
         """One transition. If the next action is requested, too, a paused agent needs a fallback policy."""
         if not request.HasField("transition"):
             raise InvalidArgumentError("transition", "is missing")
-        decide = partial(
+        now = self.agents.now_micros()
+        report = partial(
             decisions.report,
             number=request.episode if request.HasField("episode") else None,
             step=request.step if request.HasField("step") else None,
             transition=request.transition,
-            now_micros=self.agents.now_micros(),
+            now_micros=now,
             incarnation=request.incarnation,
             wants_action=wants_action,
         )
+
+        def decide(record: AgentRecord) -> Decision[Reported] | PlanNeeded[Reported]:
+            decision = report(record)
+            if record.definition.continuing is None or not decision.reply.is_last or decision.reply.duplicate:
+                return decision
+            return epochs.following(decision, record, [decision.reply.seen], self.agents.meter, now)
+
         return self.agents.runtime.submit(request.agent, decide)
 
-    def report_episode(self, request: control_pb2.ReportEpisodeRequest) -> "Future[ReportedEpisode]":
+    def report_episode(self, request: control_pb2.ReportEpisodeRequest) -> "Future[ReportedEpisode | ReportedPart]":
         """A trajectory, and the start of the next episode if requested: both, or neither."""
         following = request.next if request.HasField("next") else None
         if following is not None and following.agent not in {"", request.agent}:
             raise InvalidArgumentError("next.agent", f"must be {request.agent!r} or left out (is {following.agent!r})")
 
-        def decide(record: AgentRecord) -> Decision[ReportedEpisode] | PlanNeeded[ReportedEpisode]:
+        def decide(record: AgentRecord) -> Decision[Any] | PlanNeeded[Any]:
             check_incarnation(record, request.incarnation)
-            episode = find_episode(record, request.episode)
-            fresh, duplicates, done = decisions.report_all(record, episode, request.transitions)
-            now = self.agents.now_micros()
+            episode, now = find_episode(record, request.episode), self.agents.now_micros()
+            if episode.is_epoch:
+                return epochs.report_part(record, episode, request, self.agents.meter, now)
+            fresh, duplicates, done, _ = report_all(record, episode, request.transitions, request.first_step)
             events = observing(record, episode, fresh, done, now) if fresh else []
             if following is None:
                 return Decision(events, ReportedEpisode(duplicates, done, None))
@@ -115,7 +127,7 @@ class AgentCommands:
                 raise InvalidArgumentError("next", "needs transitions up to the end of the episode, or EndEpisode before it")
             repeated = decisions.repeated_start(record, following)
             if repeated is not None:
-                return Decision(events, ReportedEpisode(duplicates, done, repeated.started))
+                return Decision(events, ReportedEpisode(duplicates, done, decisions.start_of(record, repeated)))
             closing = decisions.make_room(record, following.abandon_open, now, ended=episode.number)
 
             def finish(planned: TimedPlan) -> Decision[ReportedEpisode]:
@@ -125,6 +137,11 @@ class AgentCommands:
 
             return PlanNeeded(record.definition.learner, record.state_after(fresh), finish)
 
+        return self.agents.runtime.submit(request.agent, decide)
+
+    def correct_signal(self, request: control_pb2.CorrectSignalRequest) -> "Future[bool]":
+        """Whether the same correction was made before."""
+        decide = partial(corrections.correct, request=request, now_micros=self.agents.now_micros())
         return self.agents.runtime.submit(request.agent, decide)
 
     def end_episode(self, request: control_pb2.EndEpisodeRequest) -> "Future[Episode]":
@@ -148,10 +165,24 @@ class AgentCommands:
         detected = detecting(record, planned.plan, now)
         if detected and detected[0].drift_detected.paused:
             return refused([*reported, *detected], PAUSED_BY_DRIFT)
-        plan, seconds = planned
-        self.agents.meter.planned(record.name, plan.episode, seconds, satisfiable=plan.kernel_satisfiable)
-        event = starting(record, planned, request, PLANNED_BY, now)
+        event = epochs.started(record, planned, request, now)
+        number = event.episode_started.episode
+        self.agents.meter.planned(record.name, number, planned.seconds, satisfiable=planned.plan.kernel_satisfiable)
         return Decision([*reported, *closing, *detected, event], reply(event.episode_started))
+
+
+def plan_needed(record: AgentRecord, start: int, finish: Callable[[TimedPlan], Decision[Reply]]) -> PlanNeeded[Reply]:
+    """A plan for the record as it is; of a continuing task, from the state `start`."""
+    definition = record.definition
+    return PlanNeeded(definition.continuing or definition.learner, record.state, finish, start)
+
+
+def begun(record: AgentRecord, request: control_pb2.StartEpisodeRequest, started: events_pb2.EpisodeStarted) -> Begun:
+    """The reply to a start that is new."""
+    if record.definition.continuing is None:
+        return Begun(started)
+    place = epochs.place_of(Episode(started, record.definition, 0))
+    return epochs.begun_at(record, place, with_policy=request.with_policy)
 
 
 def refused(events: list[events_pb2.Event], reason: str) -> Decision[Any]:

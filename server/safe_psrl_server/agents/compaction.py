@@ -6,7 +6,8 @@ from typing import Final
 
 import structlog
 
-from safe_psrl_server.agents.registry import Agent, Registry, for_each
+from safe_psrl_server.agents.agent import Agent
+from safe_psrl_server.agents.registry import Registry, for_each
 from safe_psrl_server.agents.runtime import Runtime
 from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.agents.threads import Threads
@@ -86,7 +87,7 @@ class Compactor:
 
     async def _save(self, agent: Agent) -> None:
         record = agent.record
-        if self._registry.resident(agent.name) is not agent:  # deleted, and maybe created again
+        if self._registry.members.find(agent.name) is not agent:  # it has left memory, or was deleted
             return
         if record is None or record.version <= agent.snapshot_version:
             return

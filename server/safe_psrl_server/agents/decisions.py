@@ -4,13 +4,15 @@ Every function takes a record and either returns events (maybe none) and the con
 `ServiceError`, in which case nothing has happened.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from safe_psrl.continuing import ContinuingPsrl
 from safe_psrl.learner import AgentState, SafePsrl
 from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2
-from safe_psrl_server.agents.episode import Episode
+from safe_psrl_server.agents.episode import Episode, PairVisits
 from safe_psrl_server.agents.episode_events import TimedPlan, ending, observing
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.validation import (
@@ -46,9 +48,10 @@ class Decision(NamedTuple, Generic[Reply]):
 class PlanNeeded(NamedTuple, Generic[Reply]):
     """A decision that needs a plan for `state`; `finish` turns the plan into the decision."""
 
-    learner: SafePsrl
+    learner: SafePsrl | ContinuingPsrl
     state: AgentState
     finish: Callable[[TimedPlan], Decision[Reply]]
+    start: int = 0  # where an epoch begins
 
 
 class Reported(NamedTuple):
@@ -56,19 +59,15 @@ class Reported(NamedTuple):
 
     episode: Episode
     step: int
-    next_state: int
+    seen: Transition
     duplicate: bool
     done: bool  # the episode has ended
     is_last: bool  # by this step, so that a repeated call gets the same reply
     record: AgentRecord
 
-
-class ReportedSteps(NamedTuple):
-    """The part of a trajectory that is new, and whether the episode is complete with it."""
-
-    fresh: Sequence[Transition]
-    duplicates: int
-    done: bool
+    @property
+    def next_state(self) -> int:
+        return self.seen.next_state
 
 
 class Acted(NamedTuple):
@@ -79,6 +78,7 @@ class Acted(NamedTuple):
     step: int
     fallback: bool
     incarnation: int
+    advisory: bool  # a proposal: the agent is in shadow
 
 
 # --- starting and ending episodes
@@ -105,6 +105,16 @@ def repeated_start(record: AgentRecord, request: control_pb2.StartEpisodeRequest
                 )
             return episode
     return None
+
+
+def start_of(record: AgentRecord, episode: Episode) -> events_pb2.EpisodeStarted:
+    """How `episode` was started, for a repeated reply: of an agent that was demoted since, its actions are proposals."""
+    if episode.is_shadow or not record.definition.is_shadow:
+        return episode.started
+    advisory = events_pb2.EpisodeStarted()
+    advisory.CopyFrom(episode.started)
+    advisory.shadow = True
+    return advisory
 
 
 def make_room(record: AgentRecord, abandon_open: bool, now_micros: int, ended: int | None = None) -> list[events_pb2.Event]:
@@ -159,7 +169,8 @@ def act(record: AgentRecord, request: control_pb2.GetActionRequest) -> Acted | N
         if record.paused and fallback is not None:
             step = request.step if request.HasField("step") else 0
             check_step(record, step)
-            return Acted(int(fallback[step, request.state]), 0, step, True, record.created_micros)
+            advisory = record.definition.is_shadow
+            return Acted(int(fallback[step % len(fallback), request.state]), 0, step, True, record.created_micros, advisory)
         return None
     check_may_act(record)
     if not episode.is_open:
@@ -170,14 +181,20 @@ def act(record: AgentRecord, request: control_pb2.GetActionRequest) -> Acted | N
     if step == 0:
         check_first_state(record, request.state)
     action, fallback_used = action_at(record, episode, step, request.state)
-    return Acted(action, episode.number, step, fallback_used, record.created_micros)
+    return Acted(action, episode.number, step, fallback_used, record.created_micros, is_advisory(record, episode))
 
 
 def action_at(record: AgentRecord, episode: Episode, step: int, state: int) -> tuple[int, bool]:
     """The action to play, and whether it is the fallback policy's: that of a paused agent that has one."""
     if record.paused and record.definition.fallback is not None:
-        return int(record.definition.fallback[step, state]), True
-    return episode.policy.item(step, state), False
+        fallback = record.definition.fallback
+        return int(fallback[step % len(fallback), state]), True
+    return episode.action(step, state), False
+
+
+def is_advisory(record: AgentRecord, episode: Episode) -> bool:
+    """Whether actions are proposals: of an episode that was started in shadow, and at once of an agent that was demoted."""
+    return episode.is_shadow or record.definition.is_shadow
 
 
 # --- reporting
@@ -195,12 +212,13 @@ def report(
 ) -> Decision[Reported]:
     """One transition of `number` (the open episode if None) at `step` (the next one if None).
 
-    If the next action is requested, too, a paused agent needs a fallback policy.
+    If the next action is requested, too, a paused agent needs a fallback policy; but not for a repetition of the last step,
+    whose reply has no action: a guard may have paused the agent in the commit of that step.
     """
     check_incarnation(record, incarnation)
-    if wants_action:
-        check_may_act(record)
     episode = current_episode(record, number)
+    if wants_action and not _repeats_the_end(episode, step):
+        check_may_act(record)
     if episode is None:
         raise FailedPreconditionError("no episode is open: start one with StartEpisode or GetAction", "NO_EPISODE")
     if step is None:
@@ -210,43 +228,38 @@ def report(
     if step < episode.next_step:
         seen = checked_transition(episode.definition, step, transition, "transition")
         check_repetition(record, episode, seen, transition.terminal)
-        return Decision([], Reported(episode, step, seen.next_state, True, not episode.is_open, ends_at(episode, step), record))
+        return Decision([], Reported(episode, step, seen, True, not episode.is_open, ends_at(episode, step), record))
     if not episode.is_open:
         raise closed(episode)
     check_no_gap(episode, step)
     seen = checked_transition(episode.definition, step, transition, "transition")
-    check_continuity(record, seen, episode.transitions[-1] if step else None, "transition")
-    done = transition.terminal or step == record.definition.spec.horizon - 1
+    check_continuity(record, episode, seen, episode.transitions[-1] if step else None, "transition")
+    done = is_done(record, episode, [seen], terminal=transition.terminal)
     events = observing(record, episode, [seen], done, now_micros)
-    return Decision(events, Reported(episode, step, seen.next_state, False, done, done, record))
+    return Decision(events, Reported(episode, step, seen, False, done, done, record))
+
+
+def is_done(record: AgentRecord, episode: Episode, steps: Sequence[Transition], *, terminal: bool) -> bool:
+    """Whether `episode` ends with `steps`, which are its next ones."""
+    last = steps[-1].step
+    if not episode.is_epoch:
+        return terminal or last == record.definition.spec.horizon - 1
+    if episode.is_shadow != record.definition.is_shadow:  # an epoch is charged to the agent as a whole, or not at all
+        return True
+    return last + 1 >= record.definition.message.max_epoch_steps or visits_are_enough(record, episode, steps)
+
+
+def visits_are_enough(record: AgentRecord, epoch: Episode, steps: Sequence[Transition]) -> bool:
+    """Whether `steps`, the next ones of `epoch`, end it: some pair is then visited as often in it as before it."""
+    visited = Counter((step.state, step.action) for step in steps)
+    first = {(step.state, step.action): record.pair_visits(epoch, step) for step in steps}
+    return any(PairVisits(before, visits + visited[pair] - 1).are_enough for pair, (before, visits) in first.items())
+
+
+def _repeats_the_end(episode: Episode | None, step: int | None) -> bool:
+    return episode is not None and step is not None and step < episode.next_step and ends_at(episode, step)
 
 
 def ends_at(episode: Episode, step: int) -> bool:
     """Whether the reported `step` was the last one: of the horizon, or because the episode was ended there."""
-    return step == episode.policy.shape[0] - 1 or (not episode.is_open and step == episode.next_step - 1)
-
-
-def report_all(record: AgentRecord, episode: Episode, transitions: Sequence[control_pb2.Transition]) -> ReportedSteps:
-    """A trajectory of `episode` from step 0 on, checked step by step."""
-    horizon = record.definition.spec.horizon
-    if len(transitions) > horizon:
-        raise InvalidArgumentError("transitions", f"must be at most the horizon, {horizon} (are {len(transitions)})")
-    duplicates = min(episode.next_step, len(transitions))
-    if len(transitions) > duplicates and not episode.is_open:
-        raise closed(episode)
-    previous = episode.transitions[-1] if episode.transitions else None
-    fresh = list[Transition]()
-    for step, transition in enumerate(transitions):
-        field = f"transitions[{step}]"
-        seen = checked_transition(episode.definition, step, transition, field)
-        if step < duplicates:
-            check_repetition(record, episode, seen, transition.terminal)
-            continue
-        if transition.terminal and step < len(transitions) - 1:
-            raise InvalidArgumentError(f"{field}.terminal", "is set, but more transitions follow")
-        check_continuity(record, seen, previous, field)
-        fresh.append(seen)
-        previous = seen
-    if not fresh:
-        return ReportedSteps(fresh, duplicates, not episode.is_open)
-    return ReportedSteps(fresh, duplicates, transitions[-1].terminal or len(transitions) == horizon)
+    return step == episode.definition.spec.horizon - 1 or (not episode.is_open and step == episode.next_step - 1)

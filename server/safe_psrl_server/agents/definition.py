@@ -10,8 +10,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from safe_psrl.arrays import Policy
+from safe_psrl.continuing import DEFAULT_MAX_EPOCH_STEPS, ContinuingPsrl
 from safe_psrl.errors import SpecError
 from safe_psrl.learner import AgentState, SafePsrl
+from safe_psrl.methods.epoch import average_assumption_is_certain
 from safe_psrl.posterior.streams import MAX_SEED
 from safe_psrl.problem.documents import options_to_document
 from safe_psrl.problem.options import CERTIFIED, LARGEST
@@ -19,6 +21,7 @@ from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents.events import are_large
 from safe_psrl_server.agents.messages import cmdp_from_message, drift_from_message, options_from_message, policy_from_message
+from safe_psrl_server.agents.shadow import LIVE, SHADOW, check_mode
 from safe_psrl_server.agents.sizes import check_environment, check_size, table_entries
 from safe_psrl_server.agents.warm_start import initial_state
 from safe_psrl_server.config import Limits
@@ -26,6 +29,7 @@ from safe_psrl_server.errors import InvalidArgumentError
 
 DEFAULT_METHOD: Final = CERTIFIED
 MAX_OPEN_EPISODES: Final = 1000
+MAX_EPOCH_STEPS: Final = 10_000  # of two epochs every step is in memory and in snapshots
 MOST_WATCHED_ENTRIES: Final = 10_000_000  # of the transition counts, if drift is watched for by default
 _learners: Final[MutableMapping[tuple[bytes, ...], SafePsrl]] = WeakValueDictionary()
 
@@ -42,8 +46,18 @@ class Definition:
     episode_timeout_micros: int
 
     @cached_property
+    def continuing(self) -> ContinuingPsrl | None:
+        """The learner of a task without episodes."""
+        return ContinuingPsrl.over(self.learner, self.message.max_epoch_steps) if self.spec.is_continuing else None
+
+    @cached_property
     def spec(self) -> CmdpSpec:
         return self.learner.spec
+
+    @cached_property
+    def is_shadow(self) -> bool:
+        """Whether it only proposes actions."""
+        return self.message.mode == SHADOW
 
     @cached_property
     def first_states(self) -> frozenset[int]:
@@ -98,6 +112,8 @@ def definition_of(message: model_pb2.AgentSpec, limits: Limits | None = None) ->
         raise InvalidArgumentError("spec.episode_timeout_seconds", "must be above 0 and at most 1e9")
     check_environment(message.environment)
     _check_guard(message.guard)
+    check_mode(message)
+    _check_epochs(message)
     if message.HasField("warm_start"):
         initial_state(message, shared)
     message.always_satisfiable = shared.always_satisfiable  # stored, so that it is checked once
@@ -126,6 +142,8 @@ def _shared_learner(message: model_pb2.AgentSpec) -> SafePsrl:
         known = message.always_satisfiable if message.HasField("always_satisfiable") else None
         spec, options = cmdp_from_message(message.cmdp), options_from_message(message.options)
         drift = drift_from_message(message.drift)
+        if known is None and spec.is_continuing:
+            known = average_assumption_is_certain(spec)
         learner = _learners[key] = SafePsrl(spec, options, drift=drift, always_satisfiable=known)
     return learner
 
@@ -150,8 +168,22 @@ def completed(message: model_pb2.AgentSpec, default_timeout_seconds: float) -> m
         raise InvalidArgumentError(f"spec.drift.{error.field}", f"{error.requirement} (is {error.value!r})") from None
     full.drift.CopyFrom(model_pb2.DriftOptions(**drift))
     full.max_open_episodes = full.max_open_episodes or 1
+    full.mode = full.mode or LIVE
+    if full.cmdp.continuing:
+        full.max_epoch_steps = full.max_epoch_steps or DEFAULT_MAX_EPOCH_STEPS
     full.episode_timeout_seconds = full.episode_timeout_seconds or default_timeout_seconds
     return full
+
+
+def _check_epochs(message: model_pb2.AgentSpec) -> None:
+    if not message.cmdp.continuing:
+        if message.max_epoch_steps:
+            raise InvalidArgumentError("spec.max_epoch_steps", "must be absent: the task is not continuing")
+        return
+    if not 1 <= message.max_epoch_steps <= MAX_EPOCH_STEPS:
+        raise InvalidArgumentError("spec.max_epoch_steps", f"must be from 1 to {MAX_EPOCH_STEPS}")
+    if message.max_open_episodes != 1:
+        raise InvalidArgumentError("spec.max_open_episodes", "must be 1 in a continuing task, which has one course")
 
 
 def _check_guard(guard: model_pb2.Guard) -> None:
@@ -162,17 +194,20 @@ def _check_guard(guard: model_pb2.Guard) -> None:
 
 
 def _fallback(message: model_pb2.AgentSpec, spec: CmdpSpec) -> Policy | None:
-    if not message.HasField("fallback_policy"):
-        return None
-    given = message.fallback_policy
-    if (given.horizon, given.num_states) != (spec.horizon, spec.num_states) or len(
-        given.actions
-    ) != spec.horizon * spec.num_states:
-        raise InvalidArgumentError("spec.fallback_policy", f"must have {spec.horizon} x {spec.num_states} actions")
+    return (
+        checked_policy("spec.fallback_policy", message.fallback_policy, spec) if message.HasField("fallback_policy") else None
+    )
+
+
+def checked_policy(field: str, given: model_pb2.Policy, spec: CmdpSpec) -> Policy:
+    """[H, S]. Raises `InvalidArgumentError` if it has another size, or plays what is not available."""
+    size = spec.horizon or 1, spec.num_states  # the same at every step of a continuing task
+    if (given.horizon, given.num_states) != size or len(given.actions) != size[0] * size[1]:
+        raise InvalidArgumentError(field, f"must have {size[0]} x {size[1]} actions")
     policy = policy_from_message(given)
     known = (policy >= 0) & (policy < spec.num_actions)
     playable = known & spec.available_actions[np.arange(spec.num_states), np.where(known, policy, 0)]
     for place in np.flatnonzero(~playable)[:1].tolist():
         state, action = place % spec.num_states, policy.flat[place]
-        raise InvalidArgumentError(f"spec.fallback_policy.actions[{place}]", f"{action} is not available in state {state}")
+        raise InvalidArgumentError(f"{field}.actions[{place}]", f"{action} is not available in state {state}")
     return policy

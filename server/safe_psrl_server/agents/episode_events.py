@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from safe_psrl.continuing import EpochPlan
 from safe_psrl.learner import Plan
 from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2, model_pb2
@@ -22,7 +23,7 @@ CERTIFICATES: Final = {
 class TimedPlan(NamedTuple):
     """A plan and the seconds it took."""
 
-    plan: Plan
+    plan: Plan | EpochPlan
     seconds: float
 
 
@@ -33,11 +34,13 @@ def starting(
     plan, event = planned.plan, events_pb2.Event(time_micros=now_micros)
     started = event.episode_started
     started.incarnation = record.created_micros
-    started.episode, started.request_id = plan.episode, request.request_id
+    started.episode = plan.epoch if isinstance(plan, EpochPlan) else plan.episode
+    started.request_id = request.request_id
     started.pessimism.extend(plan.pessimism.tolist())
     started.dual_scale.extend(plan.dual_scale.tolist())
     started.dual_variables.extend(plan.dual_variables.tolist())
-    started.next_dual_variables.extend(plan.next_dual_variables.tolist())
+    shadow = started.shadow = record.definition.is_shadow  # the dual variables are for costs of the agent's own actions
+    started.next_dual_variables.extend((plan.dual_variables if shadow else plan.next_dual_variables).tolist())
     started.predicted_reward = plan.predicted_reward
     started.predicted_costs.extend(plan.predicted_costs.tolist())
     started.kernel_draws, started.kernel_satisfiable = plan.kernel_draws, plan.kernel_satisfiable
@@ -54,7 +57,7 @@ def starting(
     return event
 
 
-def detecting(record: AgentRecord, plan: Plan, now_micros: int) -> list[events_pb2.Event]:
+def detecting(record: AgentRecord, plan: Plan | EpochPlan, now_micros: int) -> list[events_pb2.Event]:
     """The event of drift that was detected when the episode was planned; none if it was not."""
     if plan.drift is None or not plan.drift.detected:
         return []
@@ -69,13 +72,11 @@ def ending(
     episode: Episode, end: "events_pb2.EpisodeEnd.ValueType", now_micros: int, steps: Sequence[Transition] = ()
 ) -> events_pb2.Event:
     """The event that ends `episode` after `steps` more."""
-    played = [*episode.transitions, *steps]
-    event = events_pb2.Event(time_micros=now_micros)
+    event, sums = events_pb2.Event(time_micros=now_micros), episode.sums(more=steps)
     ended = event.episode_ended
-    ended.episode, ended.end, ended.steps = episode.number, end, len(played)
-    ended.reward = sum((step.reward for step in played), 0.0)
-    num_constraints = len(episode.started.pessimism)
-    ended.costs.extend([sum((step.costs[i] for step in played), 0.0) for i in range(num_constraints)])
+    ended.episode, ended.end, ended.steps = episode.number, end, episode.next_step + len(steps)
+    ended.reward = sums.reward
+    ended.costs.extend(sums.costs)
     return event
 
 
@@ -88,4 +89,4 @@ def observing(
     if not done:
         return [event]
     ended = ending(episode, COMPLETED, now_micros, steps)
-    return [event, ended, *guarding(record, episode, ended.episode_ended.costs, now_micros)]
+    return [event, ended, *guarding(record, episode, ended.episode_ended.costs, ended.episode_ended.steps, now_micros)]

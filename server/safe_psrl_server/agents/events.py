@@ -48,7 +48,9 @@ LEVEL: Final = 1  # of zlib: a million entries in 2 to 12 ms; higher ones take u
 
 def are_large(policies: model_pb2.CmdpSpec | model_pb2.Policy) -> bool:
     """Whether policies of this size are stored apart."""
-    return policies.horizon * policies.num_states > LARGE
+    if isinstance(policies, model_pb2.Policy):
+        return policies.horizon * policies.num_states + len(policies.probabilities) > LARGE
+    return (policies.num_actions if policies.continuing else policies.horizon) * policies.num_states > LARGE
 
 
 def is_large(event: events_pb2.Event) -> bool:
@@ -85,6 +87,7 @@ def strip(started: events_pb2.EpisodeStarted) -> None:
     if started.policy_digest:
         started.policy.ClearField("actions")
         started.policy.ClearField("mixture")
+        started.policy.ClearField("probabilities")
 
 
 def read_policy(started: events_pb2.EpisodeStarted, stored: bytes | None) -> model_pb2.Policy:

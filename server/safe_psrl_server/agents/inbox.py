@@ -4,11 +4,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple
 
-from safe_psrl.arrays import Policy
+from safe_psrl.arrays import Floats, Policy
 from safe_psrl_server.agents.decisions import Decision, PlanNeeded, Reply
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.errors import DeadlineError, UnavailableError
@@ -24,7 +25,7 @@ class Prepared(NamedTuple):
     decision: Decision[Any]
     payloads: Sequence[bytes]
     policies: Mapping[int, bytes]  # stored beside the stream, by episode
-    arrays: Mapping[int, Policy] = MappingProxyType({})  # policies that take time to convert, by episode
+    arrays: Mapping[int, Policy | Floats] = MappingProxyType({})  # policies that take time to convert, by episode
 
 
 Decide = Callable[[AgentRecord], Decision[Reply] | PlanNeeded[Reply]]
@@ -39,9 +40,11 @@ class Call(Generic[Reply]):
     may_create: bool
     future: "asyncio.Future[Reply]"
     owner: str  # whose share of the planning threads it takes
+    context: Context  # of its caller: it is decided there
     timer: asyncio.TimerHandle | None = None  # fails the call if it takes too long
     attempts: int = 0  # decisions that were outdated when they were committed
     prepared: Prepared | None = None
+    waited: bool = False  # for its agent to be loaded
 
     def end(self, error: Exception | None, reply: Any = None) -> None:
         """Complete the future, unless the caller has gone away."""
@@ -86,7 +89,7 @@ class Inbox:
         """
         self.check_ready()
         loop = asyncio.get_running_loop()
-        call = Call(agent, decide, may_create, loop.create_future(), caller().owner or agent)
+        call = Call(agent, decide, may_create, loop.create_future(), caller().owner or agent, copy_context())
         call.timer = loop.call_later(self._call_seconds, self._give_up, call)
         queue = self._queues.setdefault(agent, deque())
         if urgent:
@@ -136,6 +139,10 @@ class Inbox:
                 self._changed.set()
         elif not self._held:
             self._idle.set()
+
+    def is_busy(self, agent: str) -> bool:
+        """Whether the agent is held, or has calls that wait."""
+        return agent in self._held or agent in self._queues
 
     async def wait_until_idle(self) -> None:
         """Return when no call waits and no agent is held."""

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl.arrays import Floats, Policy
+from safe_psrl.continuing import EpochPlan
 from safe_psrl.errors import SpecError
 from safe_psrl.learner import Plan
 from safe_psrl.problem.checks import checked_mask, refuse_where, sealed
+from safe_psrl.problem.constraint import Constraint
 from safe_psrl.problem.options import DriftOptions, SafePsrlOptions
-from safe_psrl.problem.spec import CmdpSpec, Constraint
+from safe_psrl.problem.spec import CONTINUING, CmdpSpec
 from safe_psrl.problem.support import written
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 
@@ -26,6 +28,7 @@ def cmdp_to_message(spec: CmdpSpec) -> model_pb2.CmdpSpec:
         num_states=spec.num_states,
         num_actions=spec.num_actions,
         horizon=spec.horizon,
+        continuing=spec.is_continuing,
         initial_distribution=table(spec.initial_distribution),
         reward=table(_steps(spec.signals[0])),
         reward_learned=bool(spec.learned[0].all()),
@@ -82,7 +85,11 @@ def drift_from_message(message: model_pb2.DriftOptions) -> DriftOptions:
     return DriftOptions(**given)
 
 
-def write_policy(plan: Plan, message: model_pb2.Policy) -> None:
+def write_policy(plan: Plan | EpochPlan, message: model_pb2.Policy) -> None:
+    if isinstance(plan, EpochPlan):
+        message.num_states = len(plan.probabilities)
+        message.probabilities.extend(plan.probabilities.ravel().tolist())
+        return
     message.horizon, message.num_states = plan.policy.shape
     message.actions.extend(plan.policy.ravel().tolist())
     if len(plan.shares) > 1:
@@ -92,6 +99,13 @@ def write_policy(plan: Plan, message: model_pb2.Policy) -> None:
 
 def policy_from_message(message: model_pb2.Policy) -> Policy:
     return sealed(np.array(message.actions, np.int32).reshape(message.horizon, message.num_states))
+
+
+def table_of_policy(message: model_pb2.Policy) -> Policy | Floats:
+    """Actions [H, S]; of a randomised stationary policy its probabilities [S, A]."""
+    if not message.probabilities:
+        return policy_from_message(message)
+    return sealed(np.array(message.probabilities, np.float64).reshape(message.num_states, -1))
 
 
 def pack(array: Floats) -> events_pb2.PackedArray:
@@ -120,6 +134,8 @@ def unpack(message: events_pb2.PackedArray, shape: tuple[int, ...] | None = None
 
 
 def cmdp_from_message(message: model_pb2.CmdpSpec) -> CmdpSpec:
+    if message.continuing and message.horizon:
+        raise SpecError("horizon", message.horizon, "must be absent in a continuing task")
     start: dict[str, Any] = {}
     if message.HasField("initial_state"):
         start["initial_state"] = message.initial_state
@@ -135,7 +151,7 @@ def cmdp_from_message(message: model_pb2.CmdpSpec) -> CmdpSpec:
     return CmdpSpec(
         num_states=message.num_states,
         num_actions=message.num_actions,
-        horizon=message.horizon,
+        horizon=CONTINUING if message.continuing else message.horizon,
         reward=_signal("reward", message.reward, "unknown_rewards", message),
         reward_learned=message.reward_learned,
         constraints=[

@@ -11,14 +11,15 @@ import numba
 import numpy as np
 
 from safe_psrl.arrays import Mask
+from safe_psrl.continuing import ContinuingPsrl, ContinuingState, EpochPlan
 from safe_psrl.errors import PlanStoppedError
-from safe_psrl.learner import AgentState, SafePsrl
+from safe_psrl.learner import Plan, SafePsrl
 from safe_psrl.version import __version__
 from safe_psrl_server.agents.decisions import Decision, PlanNeeded
 from safe_psrl_server.agents.episode_events import TimedPlan
 from safe_psrl_server.agents.events import encode, is_large
 from safe_psrl_server.agents.inbox import Call, Prepared
-from safe_psrl_server.agents.messages import policy_from_message
+from safe_psrl_server.agents.messages import table_of_policy
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.threads import Threads
 from safe_psrl_server.errors import UnavailableError
@@ -45,11 +46,11 @@ class Planner:
 
     def prepare(self, call: Call[Any], record: AgentRecord) -> Prepared | Awaitable[Prepared]:
         """The decision of `call` for the record as it is; awaitable if it takes long."""
-        outcome = call.decide(record)
+        outcome = call.context.run(call.decide, record)
         if isinstance(outcome, PlanNeeded):
             if not is_short(outcome.learner):
                 return self._in_threads(call, outcome, record.version)
-            outcome = outcome.finish(make_plan(outcome.learner, outcome.state))
+            outcome = call.context.run(outcome.finish, make_plan(outcome))
         for event in outcome.events:
             if is_large(event):
                 return self._in_threads(call, outcome, record.version)
@@ -65,7 +66,7 @@ class Planner:
     async def _in_threads(self, call: Call[Any], outcome: Decision[Any] | PlanNeeded[Any], version: int) -> Prepared:
         """The record must not change meanwhile, or the result must be discarded."""
         planned = await self._plan(call, outcome) if isinstance(outcome, PlanNeeded) else None
-        return await self._threads.run(finished, outcome, planned, version)
+        return await self._threads.run(call.context.run, finished, outcome, planned, version)
 
     async def _plan(self, call: Call[Any], needed: PlanNeeded[Any]) -> TimedPlan:
         """Stopped when the call is over: its caller has gone away, or it takes too long."""
@@ -75,7 +76,7 @@ class Planner:
             await self._take_thread(call.agent, call.owner)
             try:
                 loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(self._planning, make_plan, needed.learner, needed.state, stop)
+                return await loop.run_in_executor(self._planning, make_plan, needed, stop)
             finally:
                 self._give_back(call.owner)
         except PlanStoppedError:
@@ -124,18 +125,25 @@ def finished(outcome: Decision[Any] | PlanNeeded[Any], planned: TimedPlan | None
     assert isinstance(decision, Decision)  # noqa: S101  # a plan that is needed is given
     payloads, policies = encode(decision.events)
     starts = [event.episode_started for event in decision.events if event.WhichOneof("kind") == "episode_started"]
-    return Prepared(version, decision, payloads, policies, {each.episode: policy_from_message(each.policy) for each in starts})
+    return Prepared(version, decision, payloads, policies, {each.episode: table_of_policy(each.policy) for each in starts})
 
 
-def is_short(learner: SafePsrl) -> bool:
+def is_short(learner: SafePsrl | ContinuingPsrl) -> bool:
     """Whether a plan may be made on the event loop."""
+    if isinstance(learner, ContinuingPsrl):
+        return False  # the number of its iterations is not known before
     if learner.options.is_certified and learner.spec.num_constraints > 1:
         return False  # a linear program
     work = learner.work * (CERTIFIED_PLANS if learner.options.is_certified else 1)
     return work <= SHORT_WORK and learner.work * learner.problem.max_draws <= SHORT_WORK_AT_WORST
 
 
-def make_plan(learner: SafePsrl, state: AgentState, stop: Mask | None = None) -> TimedPlan:
-    began = time.perf_counter()
-    plan = learner.start_episode(state, stop)[1]
+def make_plan(needed: PlanNeeded[Any], stop: Mask | None = None) -> TimedPlan:
+    learner, state, began = needed.learner, needed.state, time.perf_counter()
+    plan: Plan | EpochPlan
+    if isinstance(learner, ContinuingPsrl):
+        waiting = ContinuingState(state, step=0, epoch_is_over=True)  # the event has the step
+        plan = learner.start_epoch(waiting, needed.start, stop)[1]
+    else:
+        plan = learner.start_episode(state, stop)[1]
     return TimedPlan(plan, time.perf_counter() - began)

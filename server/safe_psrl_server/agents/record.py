@@ -12,7 +12,7 @@ from safe_psrl.learner import AgentState, Tables
 from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agents.definition import Definition, definition_of
-from safe_psrl_server.agents.episode import COMPLETED, OPEN, Episode, Totals
+from safe_psrl_server.agents.episode import OPEN, Episode, PairVisits, Totals, corrected
 from safe_psrl_server.agents.events import read_policy, read_steps
 from safe_psrl_server.agents.log import MOST_ENTRIES, log_entry
 from safe_psrl_server.agents.messages import unpack
@@ -44,6 +44,7 @@ class AgentRecord:
         self.log = list[events_pb2.LogEntry]()  # oldest first
         self.definition_version = 0
         self.visited_pairs = 0  # (state, action) pairs
+        self.discounted_episode = 0  # observations of episodes up to this one may count less than 1
 
     @property
     def state(self) -> AgentState:
@@ -65,6 +66,21 @@ class AgentRecord:
         return self.visited_pairs / self.definition.available_pairs
 
     @property
+    def table_bytes(self) -> int:
+        """Memory of what was learned."""
+        return sum(table.nbytes for table in self._tables) + self._visited.nbytes
+
+    @property
+    def active_micros(self) -> int:
+        """The time of the newest event in its episodes; 0 before the first."""
+        return max((episode.active_micros for episode in self.episodes.values()), default=0)
+
+    @property
+    def changed_micros(self) -> int:
+        """The time of its newest event."""
+        return max(self.active_micros, self.created_micros, self.log[-1].time_micros if self.log else 0)
+
+    @property
     def open_episodes(self) -> list[Episode]:
         return [episode for episode in self.episodes.values() if episode.is_open]
 
@@ -72,7 +88,7 @@ class AgentRecord:
     def latest_episode(self) -> Episode | None:
         return next(reversed(self.episodes.values()), None)
 
-    def apply(self, event: events_pb2.Event) -> None:  # noqa: C901  # one branch for each kind
+    def apply(self, event: events_pb2.Event) -> None:  # noqa: C901, PLR0912  # one branch for each kind
         """Fold one more event in."""
         match event.WhichOneof("kind"):
             case "transitions_observed":
@@ -81,6 +97,8 @@ class AgentRecord:
                 self._start(event)
             case "episode_ended":
                 self._end(event)
+            case "signal_corrected":
+                self._correct(event.signal_corrected)
             case "drift_detected":
                 self._detect(event.drift_detected)
             case "agent_created":
@@ -108,6 +126,8 @@ class AgentRecord:
         number, steps, overridden = read_steps(event.transitions_observed)
         episode, learner = self.episodes[number], self.definition.learner
         for step in steps:
+            if episode.is_epoch:
+                episode.pairs[step.state, step.action] = self.pair_visits(episode, step)
             learner.count(self._tables, step)
             if not self._visited[step.state, step.action]:
                 self._visited[step.state, step.action] = True
@@ -117,6 +137,24 @@ class AgentRecord:
         self.totals.transitions += len(steps)
         self.totals.overridden_actions += overridden
 
+    def pair_visits(self, epoch: Episode, step: Transition) -> PairVisits:
+        """Of the pair of `step` with it, which is the next of `epoch`."""
+        pair = step.state, step.action
+        before, visits = epoch.pairs.get(pair) or (float(self._tables.transition_counts[(0, *pair)].sum()), 0)
+        return PairVisits(before, visits + 1)
+
+    def _correct(self, correction: events_pb2.SignalCorrected) -> None:
+        episode, before = self.episodes[correction.episode], self.episodes[correction.episode].sums()
+        step = episode.transitions[correction.step]
+        self.definition.learner.replace_signals(self._tables, step, corrected(step, correction))
+        episode.corrections[correction.step] = correction
+        after = episode.sums()
+        if episode.is_counted and episode.is_shadow:
+            self.totals.shadow.replace(before, after, episode.weight)
+        elif episode.is_counted:
+            self.totals.replace(before, after, episode.cost_limits)
+            self.recent.replace([before.reward, *before.costs], [after.reward, *after.costs])
+
     def _import(self, event: events_pb2.Event) -> None:
         self.restore(event.agent_imported.snapshot)
         self.created_micros = event.time_micros
@@ -124,6 +162,8 @@ class AgentRecord:
             kept.started.incarnation = event.time_micros
 
     def _detect(self, detected: events_pb2.DriftDetected) -> None:
+        if self.definition.learner.problem.forgets:
+            self.discounted_episode = self.episode
         self.definition.learner.react(self._tables)
         self._find_visited()
         self.totals.drift_detections += 1
@@ -144,6 +184,7 @@ class AgentRecord:
         self.paused, self.pause_reason = snapshot.paused, snapshot.pause_reason
         self.paused_by_guard = snapshot.paused_by_guard
         self.definition_version = snapshot.definition_version or 1
+        self.discounted_episode = snapshot.discounted_episode
         self.log = list(snapshot.log[-MOST_ENTRIES:])
         num_constraints = self.definition.spec.num_constraints
         if snapshot.HasField("series"):
@@ -154,7 +195,9 @@ class AgentRecord:
             if steps and (kept.transitions.episode, kept.transitions.first_step) != (kept.started.episode, 0):
                 raise ValueError(f"the steps of episode {kept.started.episode} are out of place")
             definition = definition_of(kept.spec) if kept.HasField("spec") else self.definition
-            episode = Episode(kept.started, definition, kept.active_micros, kept.end, list(steps))
+            corrections = {one.step: one for one in kept.corrections}
+            episode = Episode(kept.started, definition, kept.active_micros, kept.end, list(steps), corrections)
+            episode.restore_pairs(kept.visits_before)
             self.episodes[kept.started.episode] = episode
 
     def attach(self, policies: Mapping[int, bytes]) -> None:
@@ -199,7 +242,7 @@ class AgentRecord:
         self.episodes = {}
         self.totals = Totals.blank(definition.spec.num_constraints)
         self.series, self.recent, self.log = Series(), RecentEpisodes(), []
-        self.definition_version = 1
+        self.definition_version, self.discounted_episode = 1, 0
         self.exists = True  # last: metrics are collected in another thread
 
     def _restore_tables(self, snapshot: events_pb2.Snapshot) -> None:
@@ -228,9 +271,13 @@ class AgentRecord:
         ended = event.episode_ended
         episode = self.episodes[ended.episode]
         episode.end = ended.end
-        if ended.end == COMPLETED:
-            self.totals.complete(ended.reward, ended.costs, episode.cost_budgets)
-            self.recent.add(ended.reward, ended.costs, episode.cost_budgets)
+        if episode.is_counted and episode.is_shadow:
+            self.totals.shadow.complete(ended.reward, ended.costs, episode.weight)
+        elif episode.is_counted:
+            self.totals.complete(ended.reward, ended.costs, episode.cost_limits)
+            if episode.is_epoch:
+                self.totals.complete_epoch(episode.next_step)
+            self.recent.add(ended.reward, ended.costs, episode.cost_limits, episode.weight)
             self.series.add(point_of(episode, event))
 
     def _update(self, definition: Definition) -> None:
@@ -239,6 +286,8 @@ class AgentRecord:
         if blank.recent_counts.shape != self._tables.recent_counts.shape:
             fresh = blank.copy()
             self._tables = self._tables._replace(recent_counts=fresh.recent_counts, drift_statistics=fresh.drift_statistics)
+        if min(self.definition.learner.problem.keep, definition.learner.problem.keep) < 1.0:
+            self.discounted_episode = self.episode
         self.definition = definition
         self.definition_version += 1
         self._count_visited()

@@ -13,12 +13,13 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from safe_psrl_server.agents.agent import Agent
 from safe_psrl_server.agents.decisions import Decision
 from safe_psrl_server.agents.events import is_bulky
 from safe_psrl_server.agents.inbox import Call, Inbox, Prepared, not_ready
 from safe_psrl_server.agents.planner import Planner
 from safe_psrl_server.agents.record import AgentRecord
-from safe_psrl_server.agents.registry import Agent, Registry, no_agent, unavailable
+from safe_psrl_server.agents.registry import Registry, no_agent, unavailable
 from safe_psrl_server.errors import ServiceError, UnavailableError
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.store import NO_POLICIES, Append, EventStore, StoreFailedError, StoreUnavailableError
@@ -58,6 +59,8 @@ class Runtime:
         self._meter = meter
         self._on_change = on_change
         self._inbox = Inbox(call_seconds)
+        registry.members.is_busy = self._inbox.is_busy
+        self.hits = 0  # calls that found their agent in memory
         self.submit = self._inbox.submit
         self.check_ready = self._inbox.check_ready
         self.exclusive = self._inbox.exclusive
@@ -81,6 +84,7 @@ class Runtime:
     async def run(self) -> None:
         """The loop. Ends when a commit fails, or at a defect: then nothing more may be acknowledged."""
         while self.failure is None:
+            self._registry.members.trim()  # those that were busy when others came
             calls = await self._inbox.take()
             try:
                 batch = [decided for call in calls if (decided := self._decide(call)) is not None]
@@ -109,8 +113,10 @@ class Runtime:
             self._end(call, None)
             return None
         if agent is None:
+            call.waited = True
             self._defer(call, self._registry.load(call.agent, may_create=call.may_create))
             return None
+        self.hits += call.prepared is None and not call.waited
         prepared: Prepared | Awaitable[Prepared] | None
         rejection: ServiceError | None = None
         try:
@@ -169,7 +175,7 @@ class Runtime:
         if decision.events and record is not None and record.version == append.expected_version:
             existed, known = record.exists, record.totals.transitions
             if not existed and is_bulky(decision.events):  # its tables take time to build: the next use does it in a thread
-                self._registry.evict(call.agent)
+                self._registry.created_unread(call.agent)
                 self._end(call, None, decision.reply)
                 return
             try:
@@ -186,10 +192,13 @@ class Runtime:
             if learned:
                 self._meter.learned(learned)
             agent.changed(decision.events[0].time_micros, learned)
-            if existed and record.exists:
-                self._on_change(agent)
+            if not existed:
+                self._registry.created(agent)
+            elif not record.exists:
+                self._registry.deleted(agent)
             else:
-                self._registry.note(agent)
+                self._registry.changed(agent)
+                self._on_change(agent)
         call.end(rejection, decision.reply)
         self._inbox.release(call.agent)
 

@@ -21,11 +21,18 @@ EACH: Final = 5
 
 
 def point_of(episode: Episode, event: events_pb2.Event) -> list[float]:
-    """The point of one completed episode."""
+    """The point of one completed episode; of an epoch, averages per step."""
+    steps = episode.weight
     started, ended = episode.started, event.episode_ended
     certified = started.certified_costs[:] or [math.nan] * len(ended.costs)
-    point = [episode.number, 1, event.time_micros, ended.reward, started.predicted_reward, started.drift_statistic]
-    columns = (ended.costs, episode.cost_budgets, started.predicted_costs, certified, started.next_dual_variables)
+    point = [episode.number, 1, event.time_micros, ended.reward / steps, started.predicted_reward, started.drift_statistic]
+    columns = (
+        [cost / steps for cost in ended.costs],
+        episode.cost_budgets,
+        started.predicted_costs,
+        certified,
+        started.next_dual_variables,
+    )
     for constraint in zip(*columns, strict=True):
         point += constraint
     return [float(value) for value in point]
@@ -76,7 +83,7 @@ def merged(one: list[float], other: list[float]) -> list[float]:
 
 
 class Recent(NamedTuple):
-    """The latest completed episodes, for one constraint."""
+    """The latest completed episodes, for one constraint. Of epochs, averages per step."""
 
     cost: float  # mean
     budget: float  # mean
@@ -87,34 +94,48 @@ class RecentEpisodes:
     """The latest 100 completed episodes."""
 
     def __init__(self) -> None:
-        self.episodes = deque[list[float]](maxlen=MOST_RECENT)  # reward, costs, budgets
+        self.episodes = deque[list[float]](maxlen=MOST_RECENT)  # reward, costs, budgets, steps of an epoch or 1
 
     @classmethod
     def read(cls, rows: Floats, num_constraints: int) -> "RecentEpisodes":
         """Raises ValueError."""
-        if rows.ndim != 2 or rows.shape[1] != 1 + 2 * num_constraints or len(rows) > MOST_RECENT or not np.isfinite(rows).all():
+        if rows.ndim == 2 and rows.shape[1] == 1 + 2 * num_constraints:  # written before there were epochs
+            rows = np.column_stack([rows, np.ones(len(rows))])
+        if rows.ndim != 2 or rows.shape[1] != 2 + 2 * num_constraints or len(rows) > MOST_RECENT or not np.isfinite(rows).all():
             raise ValueError(f"its recent episodes are {list(rows.shape)}, or not finite")
+        if not (rows[:, -1:] >= 1).all():
+            raise ValueError("its recent episodes have no steps")
         recent = cls()
         recent.episodes.extend(rows.tolist())
         return recent
 
     def table(self, num_constraints: int) -> Floats:
-        return np.array(self.episodes, np.float64).reshape(-1, 1 + 2 * num_constraints)
+        return np.array(self.episodes, np.float64).reshape(-1, 2 + 2 * num_constraints)
 
-    def add(self, reward: float, costs: Sequence[float], budgets: Sequence[float]) -> None:
-        self.episodes.append([reward, *costs, *budgets])
+    def add(self, reward: float, costs: Sequence[float], budgets: Sequence[float], steps: int = 1) -> None:
+        self.episodes.append([reward, *costs, *budgets, steps])
+
+    def replace(self, before: Sequence[float], after: Sequence[float]) -> None:
+        """Give the latest episode with the reward and costs `before` others; none if it is not among the latest any more."""
+        for row in reversed(self.episodes):
+            if row[: len(before)] == list(before):
+                row[: len(before)] = after
+                return
 
     @property
     def reward(self) -> float:
-        return sum(row[0] for row in self.episodes) / max(len(self.episodes), 1)
+        return sum(row[0] for row in self.episodes) / max(sum(row[-1] for row in self.episodes), 1)
 
     def of(self, constraint: int) -> Recent:
         number = len(self.episodes)
         if not number:
             return Recent(0.0, 0.0, 0.0)
-        half = (len(self.episodes[0]) - 1) // 2
+        half = (len(self.episodes[0]) - 2) // 2
+        steps = [row[-1] for row in self.episodes]
+        total = sum(steps)
         costs = [row[1 + constraint] for row in self.episodes]
         budgets = [row[1 + half + constraint] for row in self.episodes]
-        cost, budget = sum(costs) / number, sum(budgets) / number
-        squares = sum((mine - limit - (cost - budget)) ** 2 for mine, limit in zip(costs, budgets, strict=True))
-        return Recent(cost, budget, math.sqrt(squares / max(number - 1, 1) / number))
+        cost, budget = sum(costs) / total, sum(budgets) / total
+        rows = zip(costs, budgets, steps, strict=True)
+        squares = sum((mine - limit - (cost - budget) * weight) ** 2 for mine, limit, weight in rows)
+        return Recent(cost, budget, math.sqrt(squares / max(number - 1, 1) * number) / total)

@@ -11,6 +11,7 @@ MAX_CONSTRAINTS: Final = 100
 MAX_NAME: Final = 128  # characters of a constraint's name
 MAX_NOTES: Final = 100
 MAX_NOTE: Final = 500  # characters
+EPOCH_STEPS: Final = 100  # the horizon whose plan takes about as long as one of a continuing task
 
 
 def check_size(cmdp: model_pb2.CmdpSpec, limits: Limits) -> None:
@@ -22,7 +23,8 @@ def check_size(cmdp: model_pb2.CmdpSpec, limits: Limits) -> None:
     entries, most = table_entries(cmdp), limits.max_table_entries
     if entries > most:
         raise InvalidArgumentError("spec.num_states", f"needs tables of {entries} entries; the server allows {most}")
-    work = cmdp.num_states * cmdp.num_actions * _width(cmdp) * cmdp.horizon * (1 + len(cmdp.constraints))
+    steps = EPOCH_STEPS if cmdp.continuing else cmdp.horizon
+    work = cmdp.num_states * cmdp.num_actions * _width(cmdp) * steps * (1 + len(cmdp.constraints))
     if work > limits.max_plan_work:
         allowed = f"the server allows {limits.max_plan_work} (limits.max_plan_work)"
         raise InvalidArgumentError("spec.horizon", f"makes a plan take {work} products; {allowed}")

@@ -11,7 +11,9 @@ from safe_psrl.learner import AgentState
 from safe_psrl.transition import check_transition
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.agents.decisions import MAX_REQUEST_ID
-from safe_psrl_server.agents.episode import PER_CONSTRAINT, Episode
+from safe_psrl_server.agents.definition import MAX_EPOCH_STEPS
+from safe_psrl_server.agents.episode import PER_CONSTRAINT, Episode, corrected
+from safe_psrl_server.agents.epoch_checks import check_epoch
 from safe_psrl_server.agents.events import Observation, strip, write_steps
 from safe_psrl_server.agents.messages import pack
 from safe_psrl_server.agents.record import SNAPSHOT_FORMAT, AgentRecord
@@ -39,6 +41,7 @@ def snapshot_of(record: AgentRecord, *, with_policies: bool = False) -> events_p
     snapshot.paused, snapshot.pause_reason = record.paused, record.pause_reason
     snapshot.paused_by_guard = record.paused_by_guard
     snapshot.definition_version = record.definition_version
+    snapshot.discounted_episode = record.discounted_episode
     snapshot.log.extend(record.log)
     num_constraints = record.definition.spec.num_constraints
     snapshot.series.CopyFrom(pack(record.series.table(num_constraints)))
@@ -50,6 +53,8 @@ def snapshot_of(record: AgentRecord, *, with_policies: bool = False) -> events_p
             kept.spec.CopyFrom(episode.definition.message)
         if episode.transitions:
             write_steps(kept.transitions, Observation(episode.number, episode.transitions, 0))
+        kept.corrections.extend(episode.corrections.values())
+        kept.visits_before.extend(pair.before for pair in episode.pairs.values())
         if not with_policies:
             strip(kept.started)
     return snapshot
@@ -72,8 +77,14 @@ def check_record(record: AgentRecord) -> None:
     if not record.exists:
         raise ValueError("the agent was deleted")
     spec, state, totals = record.definition.spec, record.state, record.totals
-    counted = [record.definition_version, state.episode, totals.completed_episodes, totals.transitions]
-    counted += [totals.overridden_actions, totals.drift_detections]
+    counted = [
+        record.definition_version,
+        record.discounted_episode,
+        state.episode,
+        totals.completed_episodes,
+        totals.transitions,
+    ]
+    counted += [totals.overridden_actions, totals.drift_detections, totals.shadow.completed_episodes]
     _require(all(0 <= number <= MOST for number in counted), "its counts are impossible")
     _require(bool(np.isfinite(state.dual_variables).all()), "a dual variable is not finite")
     _require(not (state.dual_variables < 0).any(), "a dual variable is negative")
@@ -86,10 +97,21 @@ def check_record(record: AgentRecord) -> None:
             tolerance = ROUNDING * expected if record.definition.message.HasField("warm_start") else 0.0
             close = abs(float(getattr(state, name).sum()) - expected) <= tolerance
             _require(close, "its counts are not as many as its transitions")
-    per_constraint = [getattr(totals, name) for name in PER_CONSTRAINT]
-    sums_of_episodes = [totals.reward, totals.last_reward, *(total for one in per_constraint for total in one)]
+    shadow = totals.shadow
+    per_constraint = [
+        *(getattr(totals, name) for name in PER_CONSTRAINT),
+        shadow.costs,
+        shadow.cost_squares,
+        shadow.weighted_costs,
+    ]
+    sums_of_episodes = [totals.reward, totals.last_reward, shadow.reward, shadow.reward_squares]
+    sums_of_episodes += [shadow.weight, shadow.weight_squares, shadow.weighted_reward]
+    sums_of_episodes += [total for one in per_constraint for total in one]
     _require(bool((np.abs(sums_of_episodes) <= MOST).all()), "its totals are not finite, or impossible")
-    _require(totals.completed_episodes <= state.episode, "it completed more episodes than it started")
+    _require(
+        totals.completed_episodes + totals.shadow.completed_episodes <= state.episode,
+        "it completed more episodes than it started",
+    )
     for entries in per_constraint:
         _require(len(entries) == spec.num_constraints, "its totals must have one entry per constraint")
     _require(list(record.episodes) == sorted(record.episodes), "its episodes are out of order")
@@ -122,10 +144,10 @@ def _check_tables(state: AgentState, support: Mask, transitions: int, known: Age
 def _check_episode(episode: Episode, record: AgentRecord) -> None:
     spec, started = episode.definition.spec, episode.started
     refuse_fixed(episode.definition, record.definition)
-    size = started.policy.horizon, started.policy.num_states
-    _require(size == (spec.horizon, spec.num_states), "its policy has the wrong size")  # below zero numpy would fill it in
-    _require(len(started.policy.actions) == spec.horizon * spec.num_states, "its policy has the wrong size")
-    policy = episode.policy
+    if spec.is_continuing:
+        check_epoch(episode)
+    else:
+        _check_policy(episode)
     for per_constraint in (
         started.pessimism,
         started.dual_scale,
@@ -144,12 +166,12 @@ def _check_episode(episode: Episode, record: AgentRecord) -> None:
         "its plan is not finite",
     )
     _require(all(scale > 0 for scale in started.dual_scale), "a dual scale is not positive")
-    _require(bool(((policy >= 0) & (policy < spec.num_actions)).all()), "its policy has actions that do not exist")
     _require(episode.end in events_pb2.EpisodeEnd.values(), "its end is unknown")
-    _require(not (episode.is_open and episode.next_step >= spec.horizon), "it is open after its last step")
+    last = MAX_EPOCH_STEPS if spec.is_continuing else spec.horizon
+    _require(not (episode.is_open and episode.next_step >= last), "it is open after its last step")
     _require(len(started.request_id.encode()) <= MAX_REQUEST_ID, "its request_id is too long")
     _require(len(started.planned_by) <= MAX_TEXT, "its planned_by is too long")
-    states = [*record.definition.first_states] if episode.transitions else []
+    states = [started.state] if spec.is_continuing else [*record.definition.first_states]
     for number, transition in enumerate(episode.transitions):
         _require(transition.step == number, f"step {number} is missing")
         _require(transition.state in states, f"step {number} does not begin where it may")
@@ -157,6 +179,19 @@ def _check_episode(episode: Episode, record: AgentRecord) -> None:
         costs = len(transition.costs)
         _require(costs == spec.num_constraints, f"step {transition.step} must have one cost per constraint")
         check_transition(spec, transition)
+    for step, correction in episode.corrections.items():
+        _require(correction.episode == episode.number and 0 <= step < episode.next_step, "it corrects a step that it has not")
+        _require(len(correction.costs) in {0, spec.num_constraints}, "a correction must have one cost per constraint")
+        check_transition(spec, corrected(episode.transitions[step], correction))
+
+
+def _check_policy(episode: Episode) -> None:
+    spec, given = episode.definition.spec, episode.started.policy
+    size = given.horizon, given.num_states
+    _require(size == (spec.horizon, spec.num_states), "its policy has the wrong size")  # below zero numpy would fill it in
+    _require(len(given.actions) == spec.horizon * spec.num_states, "its policy has the wrong size")
+    policy = episode.policy
+    _require(bool(((policy >= 0) & (policy < spec.num_actions)).all()), "its policy has actions that do not exist")
 
 
 def _require(holds: bool, otherwise: str) -> None:

@@ -2,18 +2,18 @@
 
 from typing import Final
 
-from safe_psrl.learner import AgentState, SafePsrl
 from safe_psrl.methods.bounds import constraint_regret_bound, dual_variable_bound, episodes_above_budget
 from safe_psrl_proto.v1 import admin_pb2, events_pb2, model_pb2
+from safe_psrl_server.agents.agent import Agent
 from safe_psrl_server.agents.definition import Definition
-from safe_psrl_server.agents.episode_events import CERTIFICATES
 from safe_psrl_server.agents.planner import is_short
 from safe_psrl_server.agents.record import AgentRecord
-from safe_psrl_server.agents.registry import Agent
 from safe_psrl_server.agents.series import Recent
+from safe_psrl_server.agents.shadow import LIVE
 
 MANY_EPISODES: Final = 1_000
 FEWEST_EPISODES: Final = 20  # for a verdict
+SMALLEST_BUDGET: Final = 1e-9  # no smaller one is accepted
 
 
 def status_of(agent: Agent) -> admin_pb2.AgentStatus:
@@ -60,12 +60,25 @@ def record_status(record: AgentRecord) -> admin_pb2.AgentStatus:
         drift_micros=last_detection_micros(record),
         has_fallback=record.definition.fallback is not None,
         paused_by_guard=record.paused_by_guard,
+        active_micros=record.active_micros,
+        changed_micros=record.changed_micros,
+        mode=record.definition.message.mode or LIVE,
+        shadow_episodes=totals.shadow.completed_episodes,
+        epoch_steps=totals.epoch_steps,
+        continuing=record.definition.spec.is_continuing,
     )
+    if status.recent_episodes:
+        status.cost_ratio = max((cost_ratio(one) for one in status.constraints), default=0.0)
     drift = record.definition.learner.drift
     if drift.detect:
         status.drift_statistic = latest.started.drift_statistic if latest else 0.0
         status.false_alarm_steps, status.on_detect = drift.false_alarm_steps, drift.on_detect
     return status
+
+
+def cost_ratio(constraint: admin_pb2.ConstraintStatus) -> float:
+    """The mean cost of the latest episodes as a share of their budget."""
+    return constraint.recent_cost / max(constraint.recent_budget, SMALLEST_BUDGET)
 
 
 def last_detection_micros(record: AgentRecord) -> int:
@@ -87,6 +100,8 @@ def definition_warnings(definition: Definition) -> list[str]:
     """What the user of a new definition should know. Takes as long as a plan, which is made if it is short."""
     learner = definition.learner
     spec, found = learner.spec, list[str]()
+    if spec.is_continuing:
+        return found
     for i, name in enumerate(spec.constraint_names):
         episodes = episodes_above_budget(spec, learner.options, i)
         if episodes > MANY_EPISODES:
@@ -97,15 +112,6 @@ def definition_warnings(definition: Definition) -> list[str]:
     if learner.options.is_certified and is_short(learner) and learner.plan(definition.initial_state()).certificate == "none":
         found.append("no policy is known to keep the budgets yet: policies of low cost are played until one is")
     return found
-
-
-def preview_of(learner: SafePsrl, state: AgentState) -> admin_pb2.PlanPreview:
-    """The plan for the next episode, under the mean of the posterior."""
-    plan = learner.plan(state)
-    reward, *costs = learner.expected_values(state, plan).tolist()
-    certified = [] if plan.certified_costs is None else plan.certified_costs.tolist()
-    certificate = CERTIFICATES.get(plan.certificate, model_pb2.CERTIFICATE_UNSPECIFIED)
-    return admin_pb2.PlanPreview(reward=reward, costs=costs, certified_costs=certified, certificate=certificate)
 
 
 def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus:
@@ -122,11 +128,11 @@ def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus
         strong_violation=totals.strong_violation[i],
     )
     if totals.completed_episodes:
-        status.mean_cost = totals.costs[i] / totals.completed_episodes
+        status.mean_cost = totals.costs[i] / (totals.epoch_steps or totals.completed_episodes)
     recent = record.recent.of(i)
     status.recent_cost, status.recent_budget = recent.cost, recent.budget
     status.verdict = verdict_of(recent, len(record.recent.episodes))
-    if record.episode:
+    if record.episode and not spec.is_continuing:
         status.dual_variable_bound = dual_variable_bound(spec, record.episode, i)
         status.constraint_regret_bound = constraint_regret_bound(spec, record.episode, i)
     if latest is not None:

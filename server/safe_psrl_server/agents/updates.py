@@ -14,12 +14,21 @@ from safe_psrl_server.errors import InvalidArgumentError
 
 TABLES: Final = ("reward", "available_actions")  # of the problem
 OF_CONSTRAINTS: Final = ("cost_budget", "satisfiable_cost", "cost")
-WHOLE: Final = ("fallback_policy", "max_open_episodes", "episode_timeout_seconds", "options", "drift", "guard")
+WHOLE: Final = (
+    "fallback_policy",
+    "max_open_episodes",
+    "episode_timeout_seconds",
+    "max_epoch_steps",
+    "options",
+    "drift",
+    "guard",
+    "mode",
+)
 PARTS: Final = ("options", "drift", "guard")
 MUTABLE: Final = re.compile(rf"spec\.({'|'.join((*TABLES, *WHOLE))}|constraints\[\d+\]\.({'|'.join(OF_CONSTRAINTS)}))(\.\w+)?")
 CAN_CHANGE: Final = (
-    "budgets, satisfiable costs, known rewards and costs, available actions, options, drift, guard, the fallback policy and "
-    "the limits on open episodes can change"
+    "budgets, satisfiable costs, known rewards and costs, available actions, options, drift, guard, the fallback policy, "
+    "the limits on open episodes and the mode can change"
 )
 
 

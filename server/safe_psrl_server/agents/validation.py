@@ -2,7 +2,7 @@
 
 from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2
-from safe_psrl_server.agents.definition import Definition
+from safe_psrl_server.agents.definition import MAX_EPOCH_STEPS, Definition
 from safe_psrl_server.agents.episode import COMPLETED, Episode
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.errors import (
@@ -75,13 +75,13 @@ def check_state(definition: Definition, field: str, state: int) -> None:
 
 
 def check_step(record: AgentRecord, step: int) -> None:
-    last = record.definition.spec.horizon - 1
+    last = (MAX_EPOCH_STEPS if record.definition.spec.is_continuing else record.definition.spec.horizon) - 1
     if not 0 <= step <= last:
         raise InvalidArgumentError("step", f"must be from 0 to {last} (is {step})")
 
 
 def check_first_state(record: AgentRecord, state: int, field: str = "state") -> None:
-    if state not in record.definition.first_states:
+    if not record.definition.spec.is_continuing and state not in record.definition.first_states:
         raise InvalidArgumentError(field, f"episodes of this agent do not begin in state {state}", "NOT_AN_INITIAL_STATE")
 
 
@@ -94,23 +94,24 @@ def check_no_gap(episode: Episode, step: int) -> None:
         )
 
 
-def check_continuity(record: AgentRecord, seen: Transition, previous: Transition | None, field: str) -> None:
-    """A step begins where the previous one led; the first one where episodes begin."""
-    if previous is None:
+def check_continuity(record: AgentRecord, episode: Episode, seen: Transition, previous: Transition | None, field: str) -> None:
+    """A step begins where the previous one led; the first one where episodes begin, or the epoch began."""
+    expected = episode.started.state if previous is None else previous.next_state
+    if previous is None and not episode.is_epoch:
         check_first_state(record, seen.state, f"{field}.state")
-    elif previous.next_state != seen.state:
+    elif expected != seen.state:
         raise InvalidArgumentError(
             f"{field}.state",
-            f"must be {previous.next_state}, where the previous step led (is {seen.state})",
+            f"must be {expected}, where the previous step led (is {seen.state})",
             "STATE_MISMATCH",
-            expected_state=previous.next_state,
+            expected_state=expected,
         )
 
 
 def check_repetition(record: AgentRecord, episode: Episode, seen: Transition, terminal: bool) -> None:
     """A step that is reported again must be equal in every field."""
     ended_here = seen.step == episode.next_step - 1 and episode.end == COMPLETED
-    at_horizon = seen.step == record.definition.spec.horizon - 1
+    at_horizon = episode.is_epoch or seen.step == record.definition.spec.horizon - 1
     if episode.transitions[seen.step] != seen or (terminal != ended_here and not at_horizon):
         raise AlreadyExistsError(
             f"step {seen.step} of episode {episode.number} was reported with other values",
@@ -125,10 +126,12 @@ def checked_transition(definition: Definition, step: int, transition: control_pb
     state, action, next_state = transition.state, transition.action, transition.next_state
     _check_move(definition, step, state, action, next_state, field)
     spec = definition.spec
+    if transition.terminal and spec.is_continuing:
+        raise InvalidArgumentError(f"{field}.terminal", "must not be set: a continuing task has no end; see EndEpisode")
     reward, *known = spec.signals[:, step % spec.signals.shape[1], state, action].tolist()
     if transition.HasField("reward"):
         reward = transition.reward
-        _check_signal(f"{field}.reward", reward)
+        check_signal(f"{field}.reward", reward)
     elif definition.learns_reward:
         raise InvalidArgumentError(f"{field}.reward", "is missing, and this agent learns its reward")
     costs = tuple(transition.costs) or tuple(known)
@@ -136,7 +139,7 @@ def checked_transition(definition: Definition, step: int, transition: control_pb
         if len(costs) != len(known):
             raise InvalidArgumentError(f"{field}.costs", f"must be {len(known)}, one per constraint (are {len(costs)})")
         for i, cost in enumerate(costs):
-            _check_signal(f"{field}.costs[{i}]", cost)
+            check_signal(f"{field}.costs[{i}]", cost)
     elif definition.learns_costs:
         raise InvalidArgumentError(f"{field}.costs", "are missing, and this agent learns its costs")
     return Transition(step, state, action, next_state, reward, costs)
@@ -156,6 +159,6 @@ def _check_move(definition: Definition, step: int, state: int, action: int, next
         )
 
 
-def _check_signal(field: str, value: float) -> None:
+def check_signal(field: str, value: float) -> None:
     if not 0 <= value <= 1:
         raise InvalidArgumentError(field, f"must be a number from 0 to 1 (is {value})")

@@ -12,7 +12,7 @@ class AgentView(NamedTuple):
     status: admin_pb2.AgentStatus
     fallback_active: bool
     last_activity_seconds: float | None
-    snapshot_lag: int
+    snapshot_lag: int | None  # unknown while the store does not respond
     snapshot_age_seconds: float | None
 
 
@@ -90,6 +90,17 @@ AGENT_FAMILIES: Final = (
         lambda view: view.status.definition_version,
     ),
     AgentFamily(
+        "mode",
+        "1 if the agent is live and acts, 0 if it is in shadow and only proposes.",
+        lambda view: view.status.mode == "live",
+    ),
+    AgentFamily(
+        "shadow_episodes",
+        "Completed episodes that were started in shadow: another controller acted. No other sum includes them, except "
+        "transitions.",
+        lambda view: view.status.shadow_episodes,
+    ),
+    AgentFamily(
         "open_episodes",
         "Open episodes. Staying open means that a client has left: see last_transition_timestamp_seconds.",
         lambda view: len(view.status.open_episodes),
@@ -117,14 +128,15 @@ AGENT_FAMILIES: Final = (
     ),
     AgentFamily(
         "snapshot_lag_events",
-        "Events newer than the stored snapshot, which a start must read. Far above snapshots.every_events means that snapshots "
-        "fail: see the log.",
+        "Events newer than the stored snapshot, which loading the agent must read. Far above snapshots.every_events means that "
+        "snapshots fail: see the log.",
         lambda view: view.snapshot_lag,
     ),
     AgentFamily(
         "snapshot_age_seconds",
         "Seconds since the oldest event newer than the stored snapshot; 0 if there is none, no series before the first "
-        "snapshot. Far above snapshots.every_seconds means that snapshots fail: see the log.",
+        "snapshot, or while an agent with such events is not in memory. Far above snapshots.every_seconds means that "
+        "snapshots fail: see the log.",
         lambda view: view.snapshot_age_seconds,
     ),
     AgentFamily(

@@ -1,17 +1,22 @@
 """Counters and histograms of what this process has done since it started."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import grpc
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info
 from prometheus_client.core import Metric
 
 from safe_psrl.version import __version__
+from safe_psrl_server.config import ConfigError
 
 PREFIX: Final = "safe_psrl"
+COLLECTOR: Final = re.compile(r"https?://([^/:]+|\[[^]]+\]):\d+/?")
 NAME_LENGTH: Final = 96  # of the 128 characters that an exemplar's labels may have together
 PLAN_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 COMMIT_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+LOAD_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 BATCH_BUCKETS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 SIZE_BUCKETS: Final = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8)
 
@@ -76,6 +81,22 @@ class Meter:
             "snapshot_bytes", "Size of stored snapshots. Large ones make stopping and recovering slow.", SIZE_BUCKETS
         )
 
+        self._load_seconds = self._histogram(
+            "agent_load_seconds",
+            "Time to load an agent that was not in memory. Rising means many events after snapshots, or a slow disk.",
+            LOAD_BUCKETS,
+        )
+
+    def interceptors(self) -> "Sequence[grpc.aio.ServerInterceptor]":
+        """Of the gRPC server."""
+        return ()
+
+    def close(self) -> None:
+        """Called when the server has stopped."""
+
+    def agent_loaded(self, seconds: float) -> None:
+        self._load_seconds.observe(seconds)
+
     def learned(self, transitions: int) -> None:
         """Called once they are durable."""
         self._transitions.inc(transitions)
@@ -111,3 +132,16 @@ class Meter:
 
     def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, text, namespace=PREFIX, registry=self.registry, buckets=buckets)
+
+
+def open_meter(collector: str) -> Meter:
+    """A meter; with the address of an OpenTelemetry collector, one that also sends traces. Raises `ConfigError`."""
+    if not collector:
+        return Meter()
+    if not COLLECTOR.fullmatch(collector):
+        raise ConfigError(f"otlp: {collector!r} must be http://HOST:PORT or https://HOST:PORT, such as http://127.0.0.1:4317")
+    try:
+        from safe_psrl_server.metrics.traces import TracedMeter  # noqa: PLC0415  # needs an extra
+    except ImportError:
+        raise ConfigError("otlp: traces need OpenTelemetry: pip install 'safe-psrl[otlp]'") from None
+    return TracedMeter(collector)

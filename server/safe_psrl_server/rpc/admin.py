@@ -8,27 +8,37 @@ from typing import Any, TypeVar
 
 import structlog
 
+from safe_psrl.learner import AgentState
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
 from safe_psrl_server.agents.administration import Administration, spec_from_request
-from safe_psrl_server.agents.explanations import explain, situation_of
+from safe_psrl_server.agents.comparisons import compare, trial_of
+from safe_psrl_server.agents.decisions import is_advisory
+from safe_psrl_server.agents.definition import Definition
+from safe_psrl_server.agents.epochs import next_start
+from safe_psrl_server.agents.explanations import explanation_of
 from safe_psrl_server.agents.history import history_of
 from safe_psrl_server.agents.messages import pack
+from safe_psrl_server.agents.previews import preview_of
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.sizes import MAX_NAME, check_text
 from safe_psrl_server.agents.snapshot import snapshot_of
-from safe_psrl_server.agents.status import definition_warnings, preview_of, record_status, status_of, status_with_digest
+from safe_psrl_server.agents.status import definition_warnings, record_status, status_with_digest
+from safe_psrl_server.agents.summaries import status_in
 from safe_psrl_server.agents.validation import find_episode
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import InvalidArgumentError, NotFoundError
+from safe_psrl_server.rpc.listing import query_of, token_of
 from safe_psrl_server.rpc.status_feed import StatusFeed
 from safe_psrl_server.rpc.wire import check_fields
 from safe_psrl_server.security.caller import caller
 from safe_psrl_server.security.quotas import Turns, reserved_room
 from safe_psrl_server.security.roles import Role
+from safe_psrl_server.store import Summary, key_of
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 CHUNK = 256 * 1024
+EPISODES_AT_ONCE = 100
 THREADS_OF_A_CALLER = 2  # for creations, exports and other long work; planning has threads of its own
 Result = TypeVar("Result")
 log = structlog.get_logger()
@@ -71,14 +81,17 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return response
 
     async def ListAgents(self, request: admin_pb2.ListAgentsRequest, context: Context) -> admin_pb2.ListAgentsResponse:
-        size = _page_size(request.page_size)
-        who = caller().identity
-        self._agents.runtime.check_ready()
-        await self._agents.refresh(request.page_token, size + 1, lambda name: who.may(Role.READ, name))
-        rest = [agent for agent in self._agents.agents() if agent.name > request.page_token and who.may(Role.READ, agent.name)]
-        response = admin_pb2.ListAgentsResponse(agents=[status_of(agent) for agent in rest[:size]])
-        if len(rest) > size:
-            response.next_page_token = rest[size - 1].name
+        size, who = _page_size(request.page_size), caller().identity
+        query, found = query_of(request, size + 1), list[Summary]()
+        while len(found) <= size:
+            page = await self._agents.find(query)
+            found += [summary for summary in page if who.may(Role.READ, summary.agent)]
+            if len(page) < query.limit:
+                break
+            query = query._replace(after=key_of(page[-1], query.order))
+        response = admin_pb2.ListAgentsResponse(agents=map(status_in, found[:size]))
+        if len(found) > size:
+            response.next_page_token = token_of(found[size - 1], query)
         return response
 
     async def DeleteAgent(self, request: admin_pb2.DeleteAgentRequest, context: Context) -> admin_pb2.DeleteAgentResponse:
@@ -100,10 +113,10 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         updated = await self._in_turn(request.agent, lambda: self._administration.update(request))
         response = admin_pb2.UpdateAgentResponse(changes=updated.changes)
         if request.dry_run:
-            known, state = await self._read(request.agent, lambda record: (record.definition, record.copied_state()))
+            known, *place = await self._read(request.agent, _place_of)
             for preview, definition in ((response.before, known), (response.after, updated.definition)):
-                preview.CopyFrom(await self._agents.threads.run(preview_of, definition.learner, state))
-        elif updated.changes:
+                preview.CopyFrom(await self._agents.threads.run(preview_of, definition, *place))
+        elif updated.changes and not request.dry_run:
             _note("agent updated", context, agent=request.agent, reason=request.reason, changes=updated.changes)
         response.status.CopyFrom(await self._read(request.agent, status_with_digest))
         response.warnings.extend(await self._agents.threads.run(definition_warnings, updated.definition))
@@ -129,13 +142,22 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         if latest is None:
             raise NotFoundError(f"agent {request.agent!r} has not begun an episode", "EPISODE_NOT_FOUND")
         episode = find_episode(record, request.episode) if request.episode else latest
-        return admin_pb2.GetPolicyResponse(episode=episode.number, policy=episode.started.policy)
+        return admin_pb2.GetPolicyResponse(
+            episode=episode.number, policy=episode.started.policy, advisory=is_advisory(record, episode)
+        )
 
     async def ExplainAction(self, request: admin_pb2.ExplainActionRequest, context: Context) -> admin_pb2.ExplainActionResponse:
         async def work() -> admin_pb2.ExplainActionResponse:
-            copy = partial(situation_of, place=request.state, step=request.step)
-            situation = await self._agents.read(request.agent, copy)
-            return await self._agents.threads.run(explain, situation)
+            copy = partial(explanation_of, place=request.state, step=request.step)
+            return await self._agents.threads.run(await self._agents.read(request.agent, copy))
+
+        return await self._in_turn(request.agent, work)
+
+    async def CompareAgent(self, request: admin_pb2.CompareAgentRequest, context: Context) -> admin_pb2.CompareAgentResponse:
+        async def work() -> admin_pb2.CompareAgentResponse:
+            trial = await self._agents.read(request.agent, trial_of)
+            policy = request.policy if request.HasField("policy") else None
+            return await self._agents.threads.run(compare, trial, policy)
 
         return await self._in_turn(request.agent, work)
 
@@ -167,6 +189,15 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         for start in range(0, len(data), CHUNK):
             yield admin_pb2.ExportAgentResponse(chunk=data[start : start + CHUNK])
         yield admin_pb2.ExportAgentResponse(digest=digest)
+
+    async def ExportTransitions(
+        self, request: admin_pb2.ExportTransitionsRequest, context: Context
+    ) -> AsyncIterator[admin_pb2.ExportTransitionsResponse]:
+        found = await self._in_turn(request.agent, lambda: self._agents.stored_transitions(request.agent))
+        for start in range(0, len(found.episodes), EPISODES_AT_ONCE):
+            yield admin_pb2.ExportTransitionsResponse(transitions=found.episodes[start : start + EPISODES_AT_ONCE])
+        names = (await self._agents.record(request.agent)).definition.spec.constraint_names
+        yield admin_pb2.ExportTransitionsResponse(dropped=found.dropped, constraint_names=names)
 
     async def ImportAgent(
         self, request_iterator: AsyncIterator[admin_pb2.ImportAgentRequest], context: Context
@@ -207,6 +238,11 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
                 turn.release()
 
         return await asyncio.shield(asyncio.ensure_future(run()))
+
+
+def _place_of(record: AgentRecord) -> tuple[Definition, AgentState, int]:
+    """What a plan for the next episode, or the next epoch, is made from."""
+    return record.definition, record.copied_state(), next_start(record)
 
 
 def _page_size(requested: int) -> int:

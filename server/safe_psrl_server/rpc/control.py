@@ -5,7 +5,7 @@ from typing import Any
 
 from safe_psrl_proto.v1 import control_pb2, control_pb2_grpc
 from safe_psrl_server.agents.commands import AgentCommands
-from safe_psrl_server.rpc.replies import write_report, write_start, write_step
+from safe_psrl_server.rpc.replies import write_report, write_reported, write_start, write_step
 from safe_psrl_server.rpc.step_stream import StepStream
 
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
@@ -22,9 +22,9 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     async def StartEpisode(
         self, request: control_pb2.StartEpisodeRequest, context: Context
     ) -> control_pb2.StartEpisodeResponse:
-        started = await self._commands.start_episode(request)
+        begun = await self._commands.start_episode(request)
         reply = control_pb2.StartEpisodeResponse()
-        write_start(started, request, reply)
+        write_start(begun, request, reply)
         return reply
 
     async def GetAction(self, request: control_pb2.GetActionRequest, context: Context) -> control_pb2.GetActionResponse:
@@ -36,10 +36,9 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         self, request: control_pb2.ReportTransitionRequest, context: Context
     ) -> control_pb2.ReportTransitionResponse:
         reported = await self._commands.report(request, wants_action=False)
-        self._meter.repeated(reported.duplicate)
-        return control_pb2.ReportTransitionResponse(
-            duplicate=reported.duplicate, episode=reported.episode.number, step=reported.step, episode_done=reported.done
-        )
+        reply = control_pb2.ReportTransitionResponse()
+        write_reported(self._meter, reported, reply)
+        return reply
 
     async def Step(self, request: control_pb2.StepRequest, context: Context) -> control_pb2.StepResponse:
         reported = await self._commands.report(request, wants_action=True)
@@ -61,6 +60,11 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         reply = control_pb2.ReportEpisodeResponse()
         write_report(self._meter, reported, request, reply)
         return reply
+
+    async def CorrectSignal(
+        self, request: control_pb2.CorrectSignalRequest, context: Context
+    ) -> control_pb2.CorrectSignalResponse:
+        return control_pb2.CorrectSignalResponse(duplicate=await self._commands.correct_signal(request))
 
     async def EndEpisode(self, request: control_pb2.EndEpisodeRequest, context: Context) -> control_pb2.EndEpisodeResponse:
         episode = await self._commands.end_episode(request)

@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Final
 from weakref import WeakValueDictionary
 
 from safe_psrl_proto.v1 import model_pb2
-from safe_psrl_server.agents.registry import Registry
+from safe_psrl_server.agents.registry import unavailable
 from safe_psrl_server.agents.service import AgentService
 from safe_psrl_server.agents.sizes import check_size, table_entries
 from safe_psrl_server.config import Quotas
@@ -16,6 +16,7 @@ from safe_psrl_server.errors import LimitExceededError
 from safe_psrl_server.security.caller import caller
 from safe_psrl_server.security.identities import Identity
 from safe_psrl_server.security.roles import Role
+from safe_psrl_server.store import StoreUnavailableError
 
 MAX_IDENTITIES: Final = 10_000
 
@@ -116,20 +117,24 @@ async def reserved_room(agents: AgentService, quotas: Quotas, name: str, cmdp: m
     are stored.
     """
     check_size(cmdp, agents.limits)
-    registry = agents.registry
-    if name not in registry and not registry.complete.is_set():  # after a start: the size of every agent must be known
-        await agents.refresh()
-    if name not in registry:
-        _check_quota(registry, quotas, caller().identity)
-    with registry.reserve(name, table_entries(cmdp)):
+    with ExitStack() as reservation:
+        try:
+            await agents.settle()  # after a start: the size of every agent must be known
+            if not await agents.registry.exists(name):
+                async with agents.reserving:  # or creations at once would all find the same room
+                    await _check_quota(agents, quotas, caller().identity)
+                    reservation.enter_context(agents.registry.reserve(name, table_entries(cmdp)))
+        except StoreUnavailableError as error:
+            raise unavailable(error) from error
         yield
 
 
-def _check_quota(registry: Registry, quotas: Quotas, identity: Identity) -> None:
+async def _check_quota(agents: AgentService, quotas: Quotas, identity: Identity) -> None:
     """The agents of an identity are those that it may administer, regardless of who created them."""
     most = identity.max_agents if identity.max_agents is not None else quotas.max_agents or None
     if most is None:
         return
-    count = sum(identity.may(Role.ADMIN, name) for name in registry.names())
+    names = await agents.names()
+    count = await agents.threads.run(lambda: sum(identity.may(Role.ADMIN, name) for name in names))
     if count >= most:
         raise LimitExceededError(f"{identity.name!r} has {count} agents, and may have {most}", "AGENT_QUOTA")

@@ -14,19 +14,26 @@ from safe_psrl_server.store.interface import (
     StreamHead,
     VersionConflictError,
 )
+from safe_psrl_server.store.summaries import FleetTotals, Order, Summary, SummaryQuery, Unsaved, key_of
 
 __all__ = [
     "NO_POLICIES",
     "Append",
     "DamagedStreamError",
     "EventStore",
+    "FleetTotals",
+    "Order",
     "StoreError",
     "StoreFailedError",
     "StoreUnavailableError",
     "StoreUsage",
     "StoredStream",
     "StreamHead",
+    "Summary",
+    "SummaryQuery",
+    "Unsaved",
     "VersionConflictError",
+    "key_of",
     "open_store",
     "redacted_address",
 ]

@@ -6,9 +6,10 @@ commit counter: the original's is ahead of it by the time the copy is complete.
 
 import asyncio
 import sqlite3
+import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from safe_psrl_server.agents.snapshot import folded
 from safe_psrl_server.store.heads import MISMATCH
@@ -17,6 +18,8 @@ from safe_psrl_server.store.sqlite.directory import COUNTER_FILE, CommitCounter,
 from safe_psrl_server.store.sqlite.heads import heads_match, last_commit
 from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
 from safe_psrl_server.store.sqlite.streams import erase_remnants
+
+PARTIAL: Final = ".partial-"  # in the name of a copy that is not complete
 
 
 class Copied(NamedTuple):
@@ -39,7 +42,7 @@ def copy_directory(source: Path, destination: Path) -> Copied:
         raise StoreError(f"{destination} exists already: choose a new directory")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f"{destination.name}.partial-", dir=destination.parent) as temporary:
+        with tempfile.TemporaryDirectory(prefix=f"{destination.name}{PARTIAL}", dir=destination.parent) as temporary:
             partial = Path(temporary) / destination.name
             partial.mkdir()
             commits = _copy(source, partial)
@@ -90,3 +93,15 @@ async def _read_back(directory: Path) -> tuple[int, int]:
     finally:
         await store.close()
     return len(names), events
+
+
+def main() -> None:
+    """`python -m safe_psrl_server.store.backup SOURCE DESTINATION`: one copy, in a process of its own."""
+    try:
+        copy_directory(Path(sys.argv[1]), Path(sys.argv[2]))
+    except StoreError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
+from safe_psrl_server.store.summaries import NOTHING_UNSAVED, FleetTotals, Summary, SummaryQuery, Unsaved
+
 NO_POLICIES: Final[Mapping[int, bytes]] = MappingProxyType({})
 
 
@@ -92,7 +94,8 @@ class EventStore(Protocol):
         ...
 
     async def heads(self, agents: Collection[str] | None = None) -> dict[str, StreamHead]:
-        """The heads of all streams, or of those of `agents` that exist. A stream whose head row is lost has version 0."""
+        """The heads of those of `agents` that exist, or of all streams, which may take long. A stream whose head row is lost
+        has version 0."""
         ...
 
     async def load(self, agent: str) -> StoredStream:
@@ -120,6 +123,36 @@ class EventStore(Protocol):
 
     async def restore(self, agent: str, stream: StoredStream) -> None:
         """Store a whole stream, as returned by `load`, for an agent that has none. Raises `VersionConflictError`."""
+        ...
+
+    async def save_summaries(self, rows: Sequence[Summary]) -> None:
+        """Keep summaries, at most one per agent. One that is older than what is stored, or of a stream that does not exist, is
+        ignored."""
+        ...
+
+    async def find_summaries(self, query: SummaryQuery, unsaved: Unsaved = NOTHING_UNSAVED) -> list[Summary]:
+        """In the order of the query, as if `unsaved` were stored. Like all reads, it does not wait for commits."""
+        ...
+
+    async def summaries_of(self, agents: Collection[str], unsaved: Unsaved = NOTHING_UNSAVED) -> list[Summary]:
+        """Of those of `agents` that have one, as if `unsaved` were stored."""
+        ...
+
+    async def summarised_agents(self, unsaved: Unsaved = NOTHING_UNSAVED) -> list[str]:
+        """The names of all agents that have one, as if `unsaved` were stored."""
+        ...
+
+    async def totals(self, unsaved: Unsaved = NOTHING_UNSAVED) -> FleetTotals:
+        """Over all summaries, as if `unsaved` were stored."""
+        ...
+
+    async def outdated_summaries(self) -> dict[str, int]:
+        """Agents whose summary is of another version than their stream, with the version of the summary, 0 if it is missing.
+        If rows were damaged, all agents."""
+        ...
+
+    def forget(self, agent: str) -> None:
+        """The caller has dropped what it knew of the agent, and loads it before it appends to it."""
         ...
 
     def usage(self) -> StoreUsage | None:

@@ -5,6 +5,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from safe_psrl_server.store.interface import Append, StoredStream, StoreUsage, StreamHead, VersionConflictError
+from safe_psrl_server.store.summaries import (
+    NOTHING_UNSAVED,
+    FleetTotals,
+    Summary,
+    SummaryQuery,
+    Unsaved,
+    overlaid,
+    overlaid_names,
+    overlaid_totals,
+    replaced,
+    replaces,
+    selected,
+    wider,
+)
 
 
 @dataclass
@@ -26,6 +40,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
+        self._summaries: dict[str, Summary] = {}
 
     async def open(self) -> None:
         pass
@@ -53,6 +68,7 @@ class MemoryStore:
                 conflicts.add(append.agent)
             elif append.deleted:
                 self._streams.pop(append.agent, None)
+                self._summaries.pop(append.agent, None)
             elif append.events:
                 self._append(append)
         return conflicts
@@ -69,6 +85,37 @@ class MemoryStore:
         start = stream.version - len(stream.events)
         policies = {episode: (stream.version, policy) for episode, policy in stream.policies.items()}
         self._streams[agent] = _Stream(stream.version, start, stream.snapshot, list(stream.events), policies)
+
+    async def save_summaries(self, rows: Sequence[Summary]) -> None:
+        for new in rows:
+            stored = self._summaries.get(new.agent)
+            if not new.payload:
+                if new.agent not in self._streams:
+                    self._summaries.pop(new.agent, None)
+            elif replaces(new, stored.version if stored else None, self._version(new.agent)):
+                self._summaries[new.agent] = new
+
+    async def find_summaries(self, query: SummaryQuery, unsaved: Unsaved = NOTHING_UNSAVED) -> list[Summary]:
+        return overlaid(query, selected(wider(query, unsaved), self._summaries.values()), unsaved)
+
+    async def summaries_of(self, agents: Collection[str], unsaved: Unsaved = NOTHING_UNSAVED) -> list[Summary]:
+        stored = [self._summaries[agent] for agent in agents if agent in self._summaries]
+        return replaced(stored, {agent: unsaved[agent] for agent in agents if agent in unsaved})
+
+    async def summarised_agents(self, unsaved: Unsaved = NOTHING_UNSAVED) -> list[str]:
+        return overlaid_names(self._summaries, unsaved)
+
+    async def totals(self, unsaved: Unsaved = NOTHING_UNSAVED) -> FleetTotals:
+        return overlaid_totals((), (), {**self._summaries, **unsaved})
+
+    async def outdated_summaries(self) -> dict[str, int]:
+        summaries = {agent: summary.version for agent, summary in self._summaries.items()}
+        streams = {agent: stream.version for agent, stream in self._streams.items()}
+        names = streams.keys() | summaries.keys()
+        return {name: summaries.get(name, 0) for name in names if summaries.get(name) != streams.get(name)}
+
+    def forget(self, agent: str) -> None:
+        pass
 
     def usage(self) -> StoreUsage | None:
         return None

@@ -91,7 +91,10 @@ def test_presets_survive_the_round_trip(name: str, kind: str) -> None:
 
 def test_presets_by_name() -> None:
     """An unknown name lists the known ones and suggests the nearest."""
-    with pytest.raises(SpecError, match=r"must be one of streaming-buffer, inventory, factored-toy; did you mean inventory\?"):
+    with pytest.raises(
+        SpecError,
+        match=r"must be one of streaming-buffer, inventory, factored-toy, continuing-buffer; did you mean inventory\?",
+    ):
         preset("invntory")
 
 

@@ -277,7 +277,7 @@ def test_the_safe_baseline_is_the_optimum_at_the_satisfiable_cost() -> None:
     assert run.ledger.constraint_regret[0] == pytest.approx(-40.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in {"safe-psrl", "certified"}])
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in {"safe-psrl", "certified", "psconrl"}])
 def test_problems_that_they_are_not_defined_for_are_refused(name: str) -> None:
     """Several constraints: one line that names the algorithm."""
     scenario = scenario_named("random:constraints=2")

@@ -30,7 +30,7 @@ class Comparison:
         self.run = SimulatedRun(SafePsrl(spec, options, SEED), transitions, environment_seed=ENVIRONMENT_SEED, noisy=noisy)
         self.environment = TabularEnvironment(spec, transitions, noisy=noisy)
         count = spec.num_constraints
-        self.ledger = empty_ledger(spec)
+        self.ledger = empty_ledger(spec.num_constraints)
         settings = model_pb2.SafePsrlOptions(method="published", pessimism_coefficient=0.1, cap_pessimism=True)
         self.message = model_pb2.AgentSpec(cmdp=cmdp_to_message(spec), options=settings, seed=SEED)
         self._values = np.empty((1 + count, spec.num_states))

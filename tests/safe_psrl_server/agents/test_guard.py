@@ -96,6 +96,18 @@ async def test_step_by_step_the_last_step_is_acknowledged(bench: Bench) -> None:
     assert bench.record().paused
 
 
+async def test_the_step_that_exceeds_can_be_repeated(bench: Bench) -> None:
+    """Its reply may have been lost: a repetition gets the same one, though the agent is paused."""
+    await bench.create(**guard(max_strong_violation=1.0))
+    await bench.start()
+    replies = [await bench.stepped(path(3.0)[step], episode=1, step=step) for step in (0, 1, 2, 2)]
+    assert bench.record().paused_by_guard
+    assert [(reply.episode_done, reply.duplicate) for reply in replies[2:]] == [(True, False), (True, True)]
+    assert len(guarded(bench)) == 1
+    with pytest.raises(FailedPreconditionError, match="guard"):
+        await bench.stepped(path(3.0)[1], episode=1, step=1)
+
+
 async def test_an_abandoned_episode_is_not_counted(bench: Bench) -> None:
     await bench.create(**guard(max_strong_violation=1.0))
     started = await bench.start()

@@ -38,7 +38,7 @@ async def recovered(bench: Bench) -> Bench:
     """Another host on the same open store, as a new process would read it."""
     again = Bench(bench.store)
     await again.agents.open()
-    await again.agents.refresh()
+    await again.load()
     return again
 
 

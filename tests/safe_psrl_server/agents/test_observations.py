@@ -11,6 +11,7 @@ from safe_psrl_server.agents.episode_events import observing
 from safe_psrl_server.agents.events import Observation, read_steps, write_steps
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.snapshot import snapshot_of
+from safe_psrl_server.agents.trajectories import report_all
 from tests.safe_psrl_server.bench import begun
 from tests.safe_psrl_server.specs import transition
 
@@ -42,7 +43,7 @@ def test_actions_that_were_not_proposed_are_counted() -> None:
     record, reader = begun(), begun()
     proposed = record.episodes[1].policy.tolist()
     path = [transition(0, proposed[0][0], 2), transition(2, (proposed[1][2] + 1) % 2, 1)]
-    fresh = decisions.report_all(record, record.episodes[1], path).fresh
+    fresh = report_all(record, record.episodes[1], path, 0).fresh
     (event,) = observing(record, record.episodes[1], fresh, False, 2)
     record.apply(event)
     reader.apply(events_pb2.Event.FromString(event.SerializeToString()))

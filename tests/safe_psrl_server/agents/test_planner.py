@@ -3,13 +3,16 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextvars import copy_context
+from typing import Any
 
 import pytest
 
 from safe_psrl.arrays import Mask
-from safe_psrl.learner import AgentState, Plan, SafePsrl
+from safe_psrl.learner import Plan, SafePsrl
+from safe_psrl.problem.constraint import Constraint
 from safe_psrl.problem.presets import preset
-from safe_psrl.problem.spec import CmdpSpec, Constraint
+from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_proto.v1 import control_pb2, model_pb2
 from safe_psrl_server.agents import planner
 from safe_psrl_server.agents.decisions import Decision, PlanNeeded, TimedPlan
@@ -56,7 +59,7 @@ async def test_a_plan_of_a_thread_is_the_librarys(threads: Planner) -> None:
         return PlanNeeded(learner, learner.initial_state(), finish)
 
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    prepared = threads.prepare(Call("a", decide, False, future, "owner"), AgentRecord("a"))
+    prepared = threads.prepare(Call("a", decide, False, future, "owner", copy_context()), AgentRecord("a"))
     assert not isinstance(prepared, Prepared)
     await prepared
     (made,) = plans
@@ -68,9 +71,9 @@ def planned_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the threads that made plans."""
     names, make_plan = list[str](), planner.make_plan
 
-    def observed(learner: SafePsrl, state: AgentState, stop: Mask | None = None) -> TimedPlan:
+    def observed(needed: PlanNeeded[Any], stop: Mask | None = None) -> TimedPlan:
         names.append(threading.current_thread().name.partition("_")[0])
-        return make_plan(learner, state, stop)
+        return make_plan(needed, stop)
 
     monkeypatch.setattr(planner, "make_plan", observed)
     return names

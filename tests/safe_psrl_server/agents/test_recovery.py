@@ -1,7 +1,6 @@
 """Snapshots, and agents whose stored history cannot be followed."""
 
 import asyncio
-from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,7 @@ from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.errors import (
     DataLossError,
 )
-from safe_psrl_server.store import Append, DamagedStreamError, StreamHead, open_store
-from safe_psrl_server.store.memory import MemoryStore
+from safe_psrl_server.store import Append, DamagedStreamError, open_store
 from tests.safe_psrl_server.bench import Bench, NewBench
 from tests.safe_psrl_server.specs import transition
 from tests.safe_psrl_server.store.appending import execute
@@ -35,7 +33,7 @@ async def test_a_damaged_agent_is_quarantined_and_the_others_go_on(new_bench: Ne
     ):
         with pytest.raises(DataLossError, match="event 1 was changed"):
             await call()
-    await again.agents.refresh()
+    await again.load()
     assert [agent.name for agent in again.agents.agents()] == ["a", "b"]
     reply = await again.start("b")
     assert reply.episode == 1
@@ -63,18 +61,6 @@ async def test_events_that_cannot_be_folded_quarantine_their_agent(bench: Bench,
     with pytest.raises(DataLossError, match="cannot be folded"):
         await again.agents.record("a")
     assert (await again.agents.record("b")).exists
-
-
-async def test_a_listed_agent_of_which_nothing_is_found_is_quarantined(new_bench: NewBench) -> None:
-    """It was something once: it is neither forgotten nor replaced by a blank one."""
-
-    class Forgetful(MemoryStore):
-        async def heads(self, agents: Collection[str] | None = None) -> dict[str, StreamHead]:  # noqa: ARG002
-            return {"a": StreamHead(3, 0)}
-
-    bench = await new_bench(Forgetful())
-    with pytest.raises(DataLossError, match="nothing is stored under its name"):
-        await bench.agents.record("a")
 
 
 async def test_snapshots_are_taken_by_count_and_at_the_end(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def test_totals_are_the_same_after_being_a_message(
         totals.complete(reward, costs, [1.0, 2.0])
     message = totals.message()
     assert {field.name for field in message.DESCRIPTOR.fields} == set(Totals.__slots__)
-    again = Totals.read(message, [])
+    again = Totals.read(message, [1.0, 2.0])
     assert again == totals
     again.complete(1.0, [0.0, 0.0], [1.0, 2.0])
     assert totals.message() == message  # nothing is shared

@@ -1,13 +1,12 @@
 """Series of agents that play, come and go."""
 
-import asyncio
 import threading
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
-from safe_psrl_server.metrics import agents
 from tests.safe_psrl_server.metrics.scrapes import Samples, about_agents, agents_in, moved, scrape, value
 from tests.safe_psrl_server.store.appending import execute
 from tests.safe_psrl_server.wire import serving
@@ -94,7 +93,7 @@ def test_only_so_many_agents_have_series_and_always_the_same(tmp_path: Path) -> 
 
 
 def test_a_quarantined_agent_is_counted_and_has_no_series(tmp_path: Path) -> None:
-    """Nothing is known of it that could be shown; the others are as they were."""
+    """Once a call has found the damage. Nothing is known of it that could be shown; the others are as they were."""
     settings: dict[str, Any] = {"store": f"sqlite:{tmp_path}", "metrics": "127.0.0.1:0"}
     with serving(**settings) as wire:
         wire.create(name="whole")
@@ -102,21 +101,11 @@ def test_a_quarantined_agent_is_counted_and_has_no_series(tmp_path: Path) -> Non
     execute(tmp_path, "DELETE FROM snapshots WHERE agent = 'damaged'")
     execute(tmp_path, "UPDATE events SET payload = x'00' WHERE agent = 'damaged'")
     with serving(**settings) as wire:
+        with pytest.raises(grpc.RpcError, match="DATA_LOSS"):
+            wire.start("damaged")
         samples = scrape(wire.metrics_port)
         assert agents_in(samples) == {"whole"}
         assert [value(samples, name) for name in ("agents", "quarantined_agents", "agents_without_series")] == [2, 1, 0]
-
-
-async def test_an_agent_that_is_deleted_during_a_scrape_is_not_in_it(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scrape yields to calls, and one of them may be that."""
-    monkeypatch.setattr(agents, "AGENTS_AT_ONCE", 1)
-    await bench.create("one", "other")
-    bench.agents.registry.complete.set()
-    collector = agents.AgentCollector(bench.agents, bench.store, asyncio.get_running_loop())
-    reading = asyncio.create_task(collector.read())
-    await asyncio.sleep(0)
-    bench.agents.agents()[1].record.exists = False
-    assert [view.status.agent for view in (await reading).views] == ["one"]
 
 
 def test_agents_that_come_and_go_do_not_break_a_scrape() -> None:

@@ -41,12 +41,14 @@ PER_CONSTRAINT = {"episode_cost": "last_cost", "episode_cost_mean": "mean_cost",
 GAUGES = [
     *(*PER_AGENT, "open_episodes", "paused", "fallback_active", "last_transition_timestamp_seconds", "snapshot_age_seconds"),
     *("snapshot_lag_events", "created_timestamp_seconds", *PER_CONSTRAINT, "episode_cost_recent"),
-    *("drift_statistic", "drift_alarm", "drift_detections", "definition_version", "paused_by_guard"),
+    *("drift_statistic", "drift_alarm", "drift_detections", "definition_version", "paused_by_guard", "mode", "shadow_episodes"),
     *("agents", "quarantined_agents", "recovery_seconds", "store_free_bytes", "store_bytes", "agents_without_series"),
-    "build_info",
+    *("paused_agents", "resident_agents", "resident_bytes", "worst_cost_ratio", "build_info"),
 ]
-COUNTERS = ["transitions", "duplicates", "rejections", "plans", "plans_infeasible", "fallback_actions"]
-HISTOGRAMS = ["plan_duration_seconds", "store_commit_seconds", "store_commit_events", "snapshot_bytes"]
+COUNTERS = ["transitions", "duplicates", "rejections", "plans", "plans_infeasible", "fallback_actions", "agent_hits"]
+COUNTERS += ["agent_evictions"]
+HISTOGRAMS = ["plan_duration_seconds", "store_commit_seconds", "store_commit_events", "snapshot_bytes", "agent_load_seconds"]
+HISTOGRAMS += ["agents_cost_ratio"]
 GRPC_COUNTERS = [f"grpc_server_{name}" for name in ("started", "handled", "msg_received", "msg_sent")]
 
 

@@ -90,7 +90,7 @@ def test_idle_connections_cost_little_and_keep_no_scraper_out(beginning: bytes, 
             began = time.monotonic()
             status, page = get(port, context=theirs if tls else None)
             assert (status, b"there 0.0" in page) == (200, True)
-            assert time.monotonic() - began < 1.0
+            assert time.monotonic() - began < endpoint_module.READ_SECONDS / 2  # it does not wait for those to be closed
         assert threading.active_count() <= threads + 1 + WORKERS
         assert open_files() - files - IDLE <= MAX_CONNECTIONS + 20
     eventually(lambda: open_files() <= files + 1)

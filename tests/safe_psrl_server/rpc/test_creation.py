@@ -49,6 +49,13 @@ def test_a_budget_that_no_policy_is_known_to_keep_is_reported(wire: Wire) -> Non
     assert warning.startswith("no policy is known to keep the budgets")
 
 
+def test_continuing_tasks(wire: Wire) -> None:
+    """The preset has no horizon, and epochs of a length that can be read."""
+    create(wire, "endless", preset="continuing-buffer")
+    spec = wire.admin.GetAgent(admin_pb2.GetAgentRequest(agent="endless", with_spec=True)).spec
+    assert (spec.cmdp.continuing, spec.cmdp.horizon, spec.max_epoch_steps) == (True, 0, 1000)
+
+
 def test_options_and_seed_of_a_preset(wire: Wire) -> None:
     """They reach the algorithm: other pessimism, other samples."""
     published = model_pb2.SafePsrlOptions(method="published")

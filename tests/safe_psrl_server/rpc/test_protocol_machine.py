@@ -59,7 +59,8 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.counts: Counter[tuple[int, int, int]] = Counter()
         self.moves: list[Move] = []  # of the latest episode
         self.episode, self.is_open, self.paused = 0, False, False
-        self.completed = 0
+        self.shadow = self.in_shadow = False  # the agent; the latest episode
+        self.completed = self.shadow_completed = 0
         self.request_id = ""
 
     def teardown(self) -> None:
@@ -88,7 +89,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.state, self.plan = self.learner.start_episode(self.state)
         self.detections += self.plan.drift.detected
         self.episode += 1
-        self.moves, self.is_open = [], True
+        self.moves, self.is_open, self.in_shadow = [], True, self.shadow
         assert number == self.episode
 
     def has_moved(self, move: Move, step: int) -> None:
@@ -98,7 +99,8 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.state = self.learner.observe(self.state, Transition(step, *move, (move.reward, 0.5)))
         if len(self.moves) == HORIZON:
             self.is_open = False
-            self.completed += 1
+            self.completed += not self.in_shadow
+            self.shadow_completed += self.in_shadow
 
     @property
     def here(self) -> int:
@@ -122,6 +124,7 @@ class ProtocolMachine(RuleBasedStateMachine):
     def start_again(self) -> None:
         started = self.run(lambda: self.bench.start(request_id=self.request_id))
         assert started.episode == self.episode
+        assert started.shadow == (self.in_shadow or self.shadow)
         assert list(started.policy.actions) == self.plan.policy.ravel().tolist()
 
     @rule()
@@ -137,6 +140,7 @@ class ProtocolMachine(RuleBasedStateMachine):
             self.has_started(acted.episode)
         assert (acted.episode, acted.step) == (self.episode, len(self.moves))
         assert acted.action == act(self.plan, acted.step, self.here)
+        assert acted.advisory == (self.in_shadow or self.shadow)
 
     @precondition(lambda self: self.is_open and not self.paused)
     @rule(state=NEXT_STATES, data=st.data())
@@ -266,6 +270,16 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.learner = SafePsrl(spec_from_document(document), SafePsrlOptions("certified"), drift=self.drift)
 
     @rule()
+    def promote_or_demote(self) -> None:
+        """An episode counts as what it was started as; only a live agent's live episode orders actions."""
+        self.shadow = not self.shadow
+        mode = model_pb2.AgentSpec(mode="shadow" if self.shadow else "live")
+        request = admin_pb2.UpdateAgentRequest(agent="a", update=mode, force=True)
+        request.update_mask.paths.append("mode")
+        self.run(lambda: self.bench.administration.update(request))
+        self.updates += 1
+
+    @rule()
     def pause_or_resume(self) -> None:
         self.paused = not self.paused
         self.run(lambda: self.bench.administration.pause("a", "test") if self.paused else self.bench.administration.resume("a"))
@@ -311,6 +325,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         assert [episode.number for episode in record.open_episodes] == [self.episode] * self.is_open
         assert (record.paused, record.totals.completed_episodes) == (self.paused, self.completed)
         assert record.totals.transitions == sum(self.counts.values())
+        assert record.totals.shadow.completed_episodes == self.shadow_completed
 
 
 @pytest.mark.parametrize("examples", [30, pytest.param(200, marks=pytest.mark.slow)])

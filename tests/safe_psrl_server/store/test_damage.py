@@ -105,8 +105,8 @@ async def outcomes(directory: Path, image: Image) -> list[str]:
     refusal: StoreError | None = None
     try:
         await store.open()
-        await agents.registry.open()
-        await agents.refresh()
+        for name in await store.heads():
+            await agents.registry.load(name, may_create=True)
     except StoreError as error:
         refusal = error
     finally:

@@ -14,6 +14,7 @@ from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.status import status_with_digest
 from safe_psrl_server.errors import NotFoundError, ServiceError, UnavailableError
 from safe_psrl_server.rpc.control import ControlService
+from safe_psrl_server.store import SummaryQuery
 from safe_psrl_server.store.postgres import commit
 from tests.safe_psrl_server.bench import Bench, NewBench
 from tests.safe_psrl_server.rpc.streams import batch, episode_of
@@ -241,6 +242,7 @@ async def test_what_others_did_is_seen_after_a_refresh(pair: Pair) -> None:
     await starting("a", 0)(here)
     await here.snapshot("a")
     assert there.agents.agents() == []
+    await there.agents.record("a")
     await there.agents.refresh()
     (agent,) = there.agents.agents()
     assert (agent.record and agent.record.version, agent.snapshot_version) == (2, 2)
@@ -279,10 +281,9 @@ async def test_a_page_of_the_list_reads_no_more_than_it_shows(pair: Pair) -> Non
     here, there = pair
     await here.create(*(f"agent-{i}" for i in range(9)))
     await here.administration.delete("agent-3")
-    await there.agents.refresh("agent-1", 3)
-    assert [agent.name for agent in there.agents.agents()] == ["agent-2", "agent-4", "agent-5"]
-    await there.agents.refresh("", 2, lambda name: name in {"agent-0", "agent-8"})
-    assert len(there.agents.agents()) == 5
+    page = await there.agents.find(SummaryQuery(3, after=("agent-1", "agent-1")))
+    assert [summary.agent for summary in page] == ["agent-2", "agent-4", "agent-5"]
+    assert there.agents.agents() == [], "no agent was loaded"
 
 
 @pytest.mark.parametrize("deleted", [True, False])

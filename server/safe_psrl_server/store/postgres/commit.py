@@ -83,6 +83,7 @@ DELETE: Final = """
     events AS (DELETE FROM safe_psrl_events WHERE agent = ANY(ARRAY(SELECT agent FROM removed))),
     snapshots AS (DELETE FROM safe_psrl_snapshots WHERE agent = ANY(ARRAY(SELECT agent FROM removed))),
     policies AS (DELETE FROM safe_psrl_policies WHERE agent = ANY(ARRAY(SELECT agent FROM removed))),
+    summaries AS (DELETE FROM safe_psrl_summaries WHERE agent = ANY(ARRAY(SELECT agent FROM removed))),
     heads AS (
         UPDATE safe_psrl_heads AS head SET digest = head.digest # total.change
         FROM (SELECT bit_xor(digest) AS change FROM removed) AS total

@@ -27,9 +27,16 @@ TAILS: Final = """
 
 async def heads_match(db: AsyncConnection[Any]) -> bool:
     """Whether the streams are those of the head record, except for damaged rows. `db` is in autocommit."""
+    return await is_whole(db) or await _is_explained(db)
+
+
+async def is_whole(db: AsyncConnection[Any]) -> bool:
+    """Whether they are, without exception."""
     record, found = (await (await db.execute(BOTH)).fetchall())[0]
-    if record == found:
-        return True
+    return bool(record == found)
+
+
+async def _is_explained(db: AsyncConnection[Any]) -> bool:
     async with db.transaction():
         await db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         ((record,),) = await (await db.execute(RECORD)).fetchall()

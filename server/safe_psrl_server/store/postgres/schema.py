@@ -5,6 +5,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection, errors
 
 from safe_psrl_server.store.interface import StoreError
+from safe_psrl_server.store.postgres import summaries
 from safe_psrl_server.store.postgres.heads import SLOTS
 
 SCHEMA_VERSION: Final = 1
@@ -54,9 +55,20 @@ async def create_tables(db: AsyncConnection[Any]) -> None:
                 await db.execute(TABLES)
                 await db.execute("INSERT INTO safe_psrl_heads SELECT generate_series(0, %s), 0", (SLOTS - 1,))
                 await db.execute("INSERT INTO safe_psrl_schema VALUES (%s)", (SCHEMA_VERSION,))
+                await db.execute(summaries.TABLES)
                 return
     if version != SCHEMA_VERSION:
         raise StoreError(f"the database has schema version {version}, this release needs {SCHEMA_VERSION}: use a newer release")
+    await _create_summaries(db)
+
+
+async def _create_summaries(db: AsyncConnection[Any]) -> None:
+    """Unless they exist: a database of an earlier release has none."""
+    found = await (await db.execute("SELECT to_regclass('safe_psrl_summaries') IS NOT NULL")).fetchone()
+    if found is None or not found[0]:
+        async with db.transaction():
+            await db.execute("SELECT pg_advisory_xact_lock(%s)", (ADVISORY_LOCK,))
+            await db.execute(summaries.TABLES)
 
 
 async def _version(db: AsyncConnection[Any]) -> int | None:

@@ -29,9 +29,10 @@ from safe_psrl_server.store.interface import (
     StoreUsage,
     StreamHead,
 )
-from safe_psrl_server.store.postgres import commit, streams
-from safe_psrl_server.store.postgres.heads import SLOTS, heads_match
+from safe_psrl_server.store.postgres import commit, streams, summaries
+from safe_psrl_server.store.postgres.heads import SLOTS, heads_match, is_whole
 from safe_psrl_server.store.postgres.schema import create_tables
+from safe_psrl_server.store.summaries import NOTHING_UNSAVED, FleetTotals, Summary, SummaryQuery, Unsaved
 
 MAX_NAME_LENGTH: Final = 500  # characters; longer names do not fit into an index
 MAX_CONNECTIONS: Final = 5
@@ -137,6 +138,30 @@ class PostgresStore:
 
     async def restore(self, agent: str, stream: StoredStream) -> None:
         await self._transaction(lambda db: streams.restore(db, agent, stream, self._slot))
+
+    async def save_summaries(self, rows: Sequence[Summary]) -> None:
+        await self._transaction(lambda db: summaries.save(db, rows))
+
+    async def find_summaries(self, query: SummaryQuery, unsaved: Unsaved = NOTHING_UNSAVED) -> list[Summary]:
+        return await self._transaction(lambda db: summaries.find(db, query, unsaved))
+
+    async def summaries_of(self, agents: Collection[str], unsaved: Unsaved = NOTHING_UNSAVED) -> list[Summary]:
+        wanted = [agent for agent in agents if _is_storable(agent)]
+        return await self._transaction(lambda db: summaries.of(db, wanted, unsaved))
+
+    async def summarised_agents(self, unsaved: Unsaved = NOTHING_UNSAVED) -> list[str]:
+        return await self._transaction(lambda db: summaries.names(db, unsaved))
+
+    async def totals(self, unsaved: Unsaved = NOTHING_UNSAVED) -> FleetTotals:
+        return await self._transaction(lambda db: summaries.totals(db, unsaved))
+
+    async def outdated_summaries(self) -> dict[str, int]:
+        if not await self._transaction(is_whole):
+            return dict.fromkeys(await self.heads(), 0)
+        return await self._transaction(summaries.outdated)
+
+    def forget(self, agent: str) -> None:
+        self._links.pop(agent, None)
 
     def usage(self) -> StoreUsage | None:
         return None

@@ -29,10 +29,20 @@ def last_commit(db: sqlite3.Connection) -> LastCommit | None:
 
 def heads_match(db: sqlite3.Connection, record: int) -> bool:
     """Whether the streams are those of the commit with this head record, except for damaged rows."""
+    return is_whole(db, record) or is_explained(db, record)
+
+
+def is_whole(db: sqlite3.Connection, record: int) -> bool:
+    """Whether they are, without exception."""
     found = db.execute("SELECT agent, digest FROM streams").fetchall()
     digests = dict(found)
     with suppress(TypeError):  # a damaged row
         if total(digests.values()) == record and len(digests) == len(found):  # no agent twice
             return True
+    return False
+
+
+def is_explained(db: sqlite3.Connection, record: int) -> bool:
+    """Whether damaged and missing rows alone are why they are not."""
     rows = db.execute("SELECT agent, version, link, digest FROM streams").fetchall()
     return explains(record, rows, db.execute(TAILS).fetchall())

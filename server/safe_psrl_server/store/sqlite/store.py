@@ -25,10 +25,11 @@ from safe_psrl_server.store.interface import (
     StreamHead,
     VersionConflictError,
 )
-from safe_psrl_server.store.sqlite import streams
+from safe_psrl_server.store.sqlite import streams, summaries
 from safe_psrl_server.store.sqlite.directory import CommitCounter, DatabaseLock
-from safe_psrl_server.store.sqlite.heads import LastCommit, heads_match, last_commit
+from safe_psrl_server.store.sqlite.heads import LastCommit, is_explained, is_whole, last_commit
 from safe_psrl_server.store.sqlite.streams import create_tables
+from safe_psrl_server.store.summaries import NOTHING_UNSAVED, FleetTotals, Summary, SummaryQuery, Unsaved
 
 DATABASE_FILE: Final = "safe-psrl.db"
 MOST_BYTES_REWRITTEN: Final = 2**28  # at a stop, which must not take long
@@ -49,6 +50,7 @@ class SqliteStore:
         self._writer = ThreadPoolExecutor(1, "store-writer")
         self._reader = ThreadPoolExecutor(1, "store-reader")
         self._failure: StoreFailedError | None = None
+        self._is_whole = True  # no row of a stream was damaged when the store was opened
         self._closing = ExitStack()
 
     async def open(self) -> None:
@@ -59,10 +61,7 @@ class SqliteStore:
             raise StoreError(message) from error
 
     async def heads(self, agents: Collection[str] | None = None) -> dict[str, StreamHead]:
-        try:
-            return await self._read(lambda db: streams.heads(db, agents))
-        except UNREADABLE as error:
-            raise self._damaged(error) from error
+        return await self._read_rows(lambda db: streams.heads(db, agents))
 
     async def load(self, agent: str) -> StoredStream:
         return await self._read_stream(lambda db: streams.load(db, agent))
@@ -83,6 +82,33 @@ class SqliteStore:
 
     async def restore(self, agent: str, stream: StoredStream) -> None:
         await self._write(lambda db: (None, streams.restore(db, agent, stream)))
+
+    async def save_summaries(self, rows: Sequence[Summary]) -> None:
+        def save(db: sqlite3.Connection) -> tuple[None, int]:
+            summaries.save(db, rows)
+            return None, 0
+
+        await self._write(save)
+
+    async def find_summaries(self, query: SummaryQuery, unsaved: Unsaved = NOTHING_UNSAVED) -> list[Summary]:
+        return await self._read_rows(lambda db: summaries.find(db, query, unsaved))
+
+    async def summaries_of(self, agents: Collection[str], unsaved: Unsaved = NOTHING_UNSAVED) -> list[Summary]:
+        return await self._read_rows(lambda db: summaries.of(db, agents, unsaved))
+
+    async def summarised_agents(self, unsaved: Unsaved = NOTHING_UNSAVED) -> list[str]:
+        return await self._read_rows(lambda db: summaries.names(db, unsaved))
+
+    async def totals(self, unsaved: Unsaved = NOTHING_UNSAVED) -> FleetTotals:
+        return await self._read_rows(lambda db: summaries.totals(db, unsaved))
+
+    async def outdated_summaries(self) -> dict[str, int]:
+        if not self._is_whole:
+            return dict.fromkeys(await self.heads(), 0)
+        return await self._read_rows(summaries.outdated)
+
+    def forget(self, agent: str) -> None:
+        pass
 
     def usage(self) -> StoreUsage | None:
         used = 0
@@ -112,6 +138,12 @@ class SqliteStore:
 
     async def _read(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._reader, lambda: query(self._reading))
+
+    async def _read_rows(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
+        try:
+            return await self._read(query)
+        except UNREADABLE as error:
+            raise self._damaged(error) from error
 
     async def _read_stream(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
         try:
@@ -200,6 +232,7 @@ class SqliteStore:
         db.execute("PRAGMA busy_timeout = 5000")
         db.execute("PRAGMA secure_delete = ON")
         create_tables(db)
+        summaries.create(db)
 
     def _last_commit(self, *, is_verified: bool) -> LastCommit:
         try:
@@ -214,7 +247,8 @@ class SqliteStore:
 
     def _check(self, db: sqlite3.Connection, commit: LastCommit) -> None:
         self._counter.check(commit.number)
-        if not heads_match(db, commit.heads):
+        self._is_whole = is_whole(db, commit.heads)
+        if not self._is_whole and not is_explained(db, commit.heads):
             raise StoreError(f"the database in {self._directory} {MISMATCH}")
 
     def _damaged(self, problem: object) -> StoreError:

@@ -98,11 +98,13 @@ MOST_ROWS: Final = 500  # of one INSERT: SQLite limits the parameters of a state
 
 
 def heads(db: sqlite3.Connection, agents: Collection[str] | None) -> dict[str, StreamHead]:
-    """Of all agents or of `agents`. Raises sqlite3.DatabaseError if a name is not text."""
+    """Of `agents`, or of all agents, which reads every event. Raises sqlite3.DatabaseError if a name is not text."""
+    rows = list[tuple[str, int, int]]()
     if agents is None:
-        rows = db.execute(ALL_HEADS).fetchall()
+        rows += db.execute(ALL_HEADS).fetchall()
     else:
-        rows = db.execute(SOME_HEADS.format(_marks(agents)), list(agents)).fetchall()
+        for part in _parts(list(agents)):
+            rows += db.execute(SOME_HEADS.format(_marks(part)), part).fetchall()
     if not all(isinstance(agent, str) for agent, _, _ in rows):
         raise sqlite3.DatabaseError("an agent's name is not text")
     return {agent: StreamHead(version, snapshot) for agent, version, snapshot in rows}
@@ -188,7 +190,7 @@ def append(db: sqlite3.Connection, appends: Sequence[Append]) -> Appended:
 
 def _delete(db: sqlite3.Connection, agents: Sequence[str]) -> None:
     for part in _parts(agents):
-        for table in ("streams", "events", "snapshots", "policies"):
+        for table in ("streams", "events", "snapshots", "policies", "summaries"):
             db.execute(f"DELETE FROM {table} WHERE agent IN ({_marks(part)})", part)  # noqa: S608  # marks
     if agents:
         db.execute("UPDATE commits SET remnants = 1")
