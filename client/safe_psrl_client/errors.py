@@ -34,6 +34,9 @@ from grpc_status import rpc_status
 from safe_psrl_proto.v1 import control_pb2
 
 DOMAIN: Final = "safe_psrl"
+# A gRPC server that stops ends calls that it has not begun with CANCELLED and this text (grpc/grpc#41785). A call that this
+# client cancelled has another text.
+ENDED_BY_SERVER: Final = "CANCELLED"
 
 
 class SafePsrlClientError(Exception):
@@ -216,6 +219,8 @@ def error_of_status(status: control_pb2.CallStatus) -> SafePsrlClientError:
 def error_of_call(error: grpc.RpcError) -> SafePsrlClientError:
     """The exception for a failed call, with the details of its google.rpc.Status if it has one."""
     code, message = error.code(), error.details() or ""
+    if code is grpc.StatusCode.CANCELLED and message == ENDED_BY_SERVER:
+        code, message = grpc.StatusCode.UNAVAILABLE, "the server stopped before it began the call"
     info = error_details_pb2.ErrorInfo()
     violations: dict[str, str] = {}
     retry_after = None

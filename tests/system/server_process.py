@@ -176,14 +176,18 @@ def wait_until(condition: Callable[[], T], seconds: float, what: str) -> T:
     return found
 
 
+# A stopping gRPC server ends the calls that it has not begun with CANCELLED.
+GONE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+
+
 def insist(method: Callable[..., T], request: Any, seconds: float = START_SECONDS) -> T:
-    """The reply, however often the server goes away meanwhile: UNAVAILABLE is tried again, everything else is raised."""
+    """The reply, however often the server goes away meanwhile: such a call is repeated, any other failure is raised."""
     until, pause = time.monotonic() + seconds, Event()
     while True:
         try:
             return method(request, timeout=until - time.monotonic(), wait_for_ready=True)
         except grpc.RpcError as error:
-            if error.code() != grpc.StatusCode.UNAVAILABLE:
+            if error.code() not in GONE:
                 raise
         pause.wait(0.01)
 

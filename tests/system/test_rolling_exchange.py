@@ -26,7 +26,7 @@ from tests.system.players import (
     uninterrupted,
 )
 from tests.system.postgres_process import PostgresProcess
-from tests.system.server_process import NOT_SERVING, SERVING, NewServer, ServerProcess, show
+from tests.system.server_process import GONE, NOT_SERVING, SERVING, NewServer, ServerProcess, show
 from tests.system.test_crash import Progress
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -46,7 +46,7 @@ class BarePlayer(Player):
             try:
                 return method(*arguments, **how)
             except grpc.RpcError as error:
-                self.unavailable += error.code() == grpc.StatusCode.UNAVAILABLE
+                self.unavailable += error.code() in GONE
                 raise
 
         return super().call(counted, request)
