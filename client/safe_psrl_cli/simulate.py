@@ -83,6 +83,9 @@ def lte_cell(
     method: Method = "certified",
     more_ues: MoreUes = NO_MORE_UES,
     shadow: ShadowPhase = NO_SHADOW,
+    continuing: Annotated[
+        bool, typer.Option("--continuing", help="A task without an end: --episodes counts windows of 10 epochs.")
+    ] = False,
     on_detect: Annotated[
         Literal["alert", "forget", "pause"], typer.Option(help="What agents that are created do when they detect drift.")
     ] = "alert",
@@ -117,7 +120,11 @@ def lte_cell(
     safe-psrl simulate lte-cell --shared --episodes 600 --more-ues 2@300 --on-detect forget
 
     safe-psrl simulate lte-cell --shared --episodes 600 --shadow fast-below-half@300 --figure shadow.png
+
+    safe-psrl simulate lte-cell --continuing --episodes 2000 --figure endless.png
     """
+    if continuing and shared:
+        raise typer.BadParameter("a task without an end has one course: an agent cannot be shared", param_hint="--continuing")
     if shadow.episodes >= episodes:
         raise typer.BadParameter(f"must end before the last of {episodes} episodes", param_hint="--shadow")
     from safe_psrl_cli.tables import show_lte_cell  # noqa: PLC0415
@@ -129,8 +136,8 @@ def lte_cell(
         epoch = more_ues.episodes * EPOCHS
         settings = CellSettings(ues=ues, seed=seed, joining_ues=more_ues.ues, joining_epoch=epoch)
         options: dict[str, Any] = {"shared": shared, "jobs": jobs, "compare": compare, "method": method, "patience": patience}
-        options["shadow"] = Shadow(*shadow) if shadow.episodes else None
-        return LteSimulation(settings, target, agent, episodes, on_detect=on_detect, **options, **client_credentials())
+        options |= {"shadow": Shadow(*shadow) if shadow.episodes else None, "continuing": continuing, "on_detect": on_detect}
+        return LteSimulation(settings, target, agent, episodes, **options, **client_credentials())
 
     def play(simulation: Any, progress: "Progress") -> None:
         from safe_psrl_testbed.lte.network_process import NetworkFailedError  # noqa: PLC0415

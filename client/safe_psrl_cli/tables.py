@@ -110,10 +110,10 @@ def show_lte_cell(summary: dict[str, Any]) -> None:
     if summary["joining_ues"]:
         joined, detections = summary["joining_ues"], summary["drift_detections"]
         Console(emoji=False).print(
-            f"{joined} more UEs after {summary['joining_episode']} episodes; drift was detected {detections} times\n"
+            f"{joined} more UEs after {summary['joining_episode']} {summary['unit']}s; drift was detected {detections} times\n"
         )
     for name, verdict in summary.get("shadow", {}).get("verdicts", {}).items():
-        watched = f"{summary['shadow']['episodes']:,} episodes of {summary['shadow']['rule']}"
+        watched = f"{summary['shadow']['episodes']:,} {summary['unit']}s of {summary['shadow']['rule']}"
         Console(emoji=False).print(
             f"{escape(name)} was promoted after {watched}; the verdict was: {verdict}\n", highlight=False
         )
@@ -139,7 +139,8 @@ def show_base_stations(summary: dict[str, Any]) -> None:
 
 def _show_policies(title: str, summary: dict[str, Any]) -> None:
     """A row for each policy, and the best fixed rule that keeps the budget."""
-    numbers = ("\nepisodes", "stalls of\n10 epochs", "\ncost", "\nbudget", "constraint\nregret", "its\nmost")
+    unit = summary["unit"]
+    numbers = (f"\n{unit}s", "stalls of\n10 epochs", "\ncost", "\nbudget", "constraint\nregret", "its\nmost")
     table = table_of(None, "\npolicy", *numbers)
     for name, policy in summary["policies"].items():
         table.add_row(
@@ -154,7 +155,7 @@ def _show_policies(title: str, summary: dict[str, Any]) -> None:
     console = Console(highlight=False)
     console.print(title)
     print_table(table, console)
-    console.print("Means over players and episodes. Constraint regret: the sum of cost less budget, of the worst player.")
+    console.print(f"Means over players and {unit}s. Constraint regret: the sum of cost less budget, of the worst player.")
     best = summary["best_fixed_within_budget"]
     if best is not None and "learned" in summary["policies"]:
         learned, fixed = summary["policies"]["learned"], summary["policies"][best]
@@ -163,7 +164,7 @@ def _show_policies(title: str, summary: dict[str, Any]) -> None:
             f"{learned['stalls']:.2f} learned ({learned['stalls_last_half']:.2f} in the last half)."
         )
     console.print(
-        f"Over all episodes of one agent, constraint regret is at most {summary['agents_constraint_regret']:,.0f} now, "
+        f"Over all {unit}s of one agent, constraint regret is at most {summary['agents_constraint_regret']:,.0f} now, "
         f"and was at most {summary['agents_constraint_regret_max']:,.0f}."
     )
 

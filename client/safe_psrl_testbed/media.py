@@ -1,5 +1,6 @@
 """Media players under a policy: fixed rules, what the players saw, and what a simulation reports. The problem is the paper's
-streaming buffer, its kernel unknown."""
+streaming buffer, its kernel unknown; or the same without an end, whose budget per step is that of an episode divided by its
+horizon. Its histories are in windows of as many steps as an episode has."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safe_psrl.problem.documents import spec_to_document
-from safe_psrl.problem.presets import streaming_buffer
+from safe_psrl.problem.presets import continuing_buffer, streaming_buffer
 from safe_psrl_client import Client, spec_from_document
 from safe_psrl_testbed.simulation import prepare_agent
 
@@ -111,8 +112,6 @@ def best_within_budget(summaries: dict[str, dict[str, Any]]) -> str | None:
 class MediaSimulation:
     """Players whose service is chosen by the agents `names` of a service, and beside them the same world under fixed rules."""
 
-    unit = "episode"
-
     def __init__(
         self,
         scenario: str,
@@ -127,6 +126,7 @@ class MediaSimulation:
         method: str = "certified",
         on_detect: str = "alert",
         mode: str = "live",
+        continuing: bool = False,
         patience: float | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
@@ -141,13 +141,15 @@ class MediaSimulation:
         self._method = method
         self._on_detect = on_detect
         self._mode = mode
+        self.continuing = continuing
+        self.unit = "window" if continuing else "episode"
         self._connection: dict[str, Any] = {"patience": patience, "credentials": credentials, "token": token}
         self._interrupted = False
         self._seconds = 0.0
 
     def prepare(self) -> None:
         """Check that every agent exists and is for this problem; create those that are missing."""
-        definition = spec_from_document(spec_to_document(SPEC))
+        definition = spec_from_document(spec_to_document(continuing_buffer() if self.continuing else SPEC))
         definition.options.method = self._method
         definition.drift.on_detect = self._on_detect
         definition.max_open_episodes = self._open_episodes
@@ -168,6 +170,7 @@ class MediaSimulation:
             "scenario": self.scenario,
             "method": self._method,
             "seed": self._seed,
+            "unit": self.unit,
             "horizon": SPEC.horizon,
             "cost_budget": BUDGET,
             "interrupted": self._interrupted,

@@ -1,4 +1,7 @@
-"""Episodes of media players behind a network, with a policy that chooses the service of each: agents, or a fixed rule."""
+"""Media players behind a network, with a policy that chooses the service of each: agents, or a fixed rule.
+
+They play episodes, each of which begins with empty buffers; or a task that never ends, in windows of as many steps.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -55,11 +58,11 @@ class Network(Protocol):
 
 class Policy(Protocol):
     def begin(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Begin an episode for every player; the first actions."""
+        """Begin an episode, or a task that never ends, for every player; the first actions."""
         ...
 
     def step(self, states: NDArray[np.int64], actions: NDArray[np.int64], next_states: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Report a step of every player; the next actions, which after the last step are ignored."""
+        """Report a step of every player; the next actions, which after the last step of an episode are ignored."""
         ...
 
 
@@ -77,7 +80,7 @@ class FixedRule:
     def step(self, states: NDArray[np.int64], actions: NDArray[np.int64], next_states: NDArray[np.int64]) -> NDArray[np.int64]:
         del states, actions
         self._step += 1
-        return self._rule(self._step, next_states)
+        return self._rule(self._step % SPEC.horizon, next_states)
 
 
 class ServedAgents:
@@ -107,7 +110,7 @@ class ServedAgents:
             refuse_shadow(agent.name for agent in self._agents if agent.advisory)
             return np.array(proposals)
         advisory = [agent.advisory for agent in self._agents]
-        return np.where(advisory, self._incumbent(self._step, states), proposals)
+        return np.where(advisory, self._incumbent(self._step % SPEC.horizon, states), proposals)
 
     def close(self) -> None:
         for agent in self._agents:
@@ -121,11 +124,13 @@ def refuse_shadow(names: Iterable[str]) -> None:
 
 
 class MediaPlayers:
-    """All players begin a clip with an empty buffer, and get a service for each epoch until the horizon."""
+    """All players get a service for each epoch. At the end of an episode they begin another clip with an empty buffer, unless
+    the task is `continuing`."""
 
-    def __init__(self, network: Network, players: int, seed: int) -> None:
+    def __init__(self, network: Network, players: int, seed: int, *, continuing: bool = False) -> None:
         self._network = network
         self._buffers = PlaybackBuffers(players, seed)
+        self._continuing = continuing
 
     def play(
         self,
@@ -135,12 +140,14 @@ class MediaPlayers:
         stopping: threading.Event | None = None,
         on_episode: Callable[[], object] = lambda: None,
     ) -> None:
-        """Play until `history` has that many episodes, or until `stopping` is set."""
+        """Play until `history` has that many episodes or windows, or until `stopping` is set."""
+        next_actions: NDArray[np.int64] | None = None  # of a task that goes on
         while history.episodes < episodes and not (stopping and stopping.is_set()):
-            states = [self._buffers.empty()]
-            actions = [policy.begin(states[0])]
+            states = [self._buffers.states if self._continuing else self._buffers.empty()]
+            actions = [policy.begin(states[0]) if next_actions is None else next_actions]
             for _ in range(SPEC.horizon):
                 states.append(self._buffers.advance(self._network.advance(actions[-1] == FAST)))
                 actions.append(policy.step(states[-2], actions[-1], states[-1]))
             history.append(states, actions[:-1])
+            next_actions = actions[-1] if self._continuing else None
             on_episode()

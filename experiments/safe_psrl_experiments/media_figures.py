@@ -46,20 +46,20 @@ def draw_media(path: Path, simulation: LteSimulation | BaseStationsSimulation, s
 def _draw_lte_cell(figure: Figure, played: Mapping[str, MediaHistory], summary: dict[str, Any]) -> str:
     """Draw the panels and the legend; returns the caption."""
     axes = figure.subplots(3, 2)
-    _stalls_and_costs(axes[0, 0], axes[0, 1], played, summary["cost_budget"], LTE_WINDOW)
+    _stalls_and_costs(axes[0, 0], axes[0, 1], played, summary, LTE_WINDOW)
     _regret(axes[1, 0], played[LEARNED].constraint_regret, _promoted(played), summary)
     _kernel(axes[1, 1], summary["kernel"])
-    _buffers(axes[2, 0], played, LEARNED)
+    _buffers(axes[2, 0], played, LEARNED, summary["unit"])
     beside = SHADOW if SHADOW in played else "always-slow"
-    _buffers(axes[2, 1], played, summary["best_fixed_within_budget"] or beside)
+    _buffers(axes[2, 1], played, summary["best_fixed_within_budget"] or beside, summary["unit"])
     handles = {label: line for axis in axes[0] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=6, fontsize=9)
     for axis in axes.flat:
         axis.grid(alpha=0.3)
     return (
         f"LTE cell in ns-3: {summary['ues']} UEs, {len(summary['agents'])} agent(s), method {summary['method']}, "
-        f"seed {summary['seed']}, {summary['episodes']:,} episodes of 10 epochs of {summary['epoch_ms']} ms. "
-        f"{_shadow_caption(summary)}Stalls and cost: mean over UEs and {LTE_WINDOW} episodes."
+        f"seed {summary['seed']}, {summary['episodes']:,} {summary['unit']}s of 10 epochs of {summary['epoch_ms']} ms. "
+        f"{_shadow_caption(summary)}Stalls and cost: mean over UEs and {LTE_WINDOW} {summary['unit']}s."
     )
 
 
@@ -69,7 +69,7 @@ def _draw_base_stations(
     """Draw the panels and the legend; returns the caption."""
     axes = figure.subplots(2, 2)
     _map(axes[0, 0], simulation.world)
-    _stalls_and_costs(axes[0, 1], axes[1, 0], played, summary["cost_budget"], STATIONS_WINDOW)
+    _stalls_and_costs(axes[0, 1], axes[1, 0], played, summary, STATIONS_WINDOW)
     regret = simulation.agents_constraint_regret()
     axes[1, 1].plot(np.arange(1, len(regret) + 1), regret, color="#0072B2", alpha=0.5, linewidth=1)
     axes[1, 1].axhline(0, color="black", linewidth=0.8)
@@ -92,7 +92,8 @@ def _shadow_caption(summary: dict[str, Any]) -> str:
     """Of the dashed line."""
     if "shadow" not in summary:
         return ""
-    return f"In shadow for {summary['shadow']['episodes']:,} episodes, where {summary['shadow']['rule']} acts, then promoted.\n"
+    phase = summary["shadow"]
+    return f"In shadow for {phase['episodes']:,} {summary['unit']}s, where {phase['rule']} acts, then promoted.\n"
 
 
 def _promoted(played: Mapping[str, MediaHistory]) -> int:
@@ -100,7 +101,9 @@ def _promoted(played: Mapping[str, MediaHistory]) -> int:
     return played[SHADOW].episodes if SHADOW in played else 0
 
 
-def _stalls_and_costs(stalls: Axes, costs: Axes, played: Mapping[str, MediaHistory], budget: float, window: int) -> None:
+def _stalls_and_costs(
+    stalls: Axes, costs: Axes, played: Mapping[str, MediaHistory], summary: dict[str, Any], window: int
+) -> None:
     """Both panels, with a curve for each policy: means over UEs and the last `window` episodes."""
     for name, history in played.items():
         colour, style = LOOKS[name]
@@ -110,9 +113,10 @@ def _stalls_and_costs(stalls: Axes, costs: Axes, played: Mapping[str, MediaHisto
             axis.plot(begin + episodes, means, color=colour, linestyle=style, linewidth=2, label=name)
             if begin:
                 axis.axvline(begin, color="#777777", linewidth=1, linestyle="--")
-    costs.axhline(budget, color="black", linewidth=1.2, label="budget")
-    stalls.set(title="Stalls", ylabel="stalled epochs of an episode's 10", ylim=(0, 10.3), xlabel="episode")
-    costs.set(title="Cost against the budget", ylabel="fast epochs of an episode", ylim=(-0.3, 10.3), xlabel="episode")
+    costs.axhline(summary["cost_budget"], color="black", linewidth=1.2, label="budget")
+    unit = summary["unit"]
+    stalls.set(title="Stalls", ylabel="stalled epochs of 10", ylim=(0, 10.3), xlabel=unit)
+    costs.set(title="Cost against the budget", ylabel="fast epochs of 10", ylim=(-0.3, 10.3), xlabel=unit)
 
 
 def _regret(axis: Axes, regret: NDArray[np.float64], begin: int, summary: dict[str, Any]) -> None:
@@ -136,7 +140,7 @@ def _regret(axis: Axes, regret: NDArray[np.float64], begin: int, summary: dict[s
         textcoords="offset points",
     )
     axis.margins(x=0.08, y=0.15)
-    axis.set(title="Learned: constraint regret", ylabel="cost above the budget, summed", xlabel="episode")
+    axis.set(title="Learned: constraint regret", ylabel="cost above the budget, summed", xlabel=summary["unit"])
 
 
 def _kernel(axis: Axes, rows: list[dict[str, Any]]) -> None:
@@ -158,7 +162,7 @@ def _kernel(axis: Axes, rows: list[dict[str, Any]]) -> None:
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, -0.42), ncols=4, fontsize=8, frameon=False)
 
 
-def _buffers(axis: Axes, played: Mapping[str, MediaHistory], name: str) -> None:
+def _buffers(axis: Axes, played: Mapping[str, MediaHistory], name: str, unit: str) -> None:
     """The last episodes of the first UE, with its stalls and its fast epochs."""
     if name not in played:
         axis.set_visible(False)
@@ -174,7 +178,7 @@ def _buffers(axis: Axes, played: Mapping[str, MediaHistory], name: str) -> None:
     for start in range(0, len(states), 10):
         axis.axvline(start, color="#777777", linewidth=0.6, linestyle=":")
     stop = max(5, int(states.max(initial=0)) + 1)
-    axis.set(title=f"Buffer of UE 1, last episodes: {name}", xlabel="epoch", ylabel="media units", ylim=(-1.2, stop))
+    axis.set(title=f"Buffer of UE 1, last {unit}s: {name}", xlabel="epoch", ylabel="media units", ylim=(-1.2, stop))
     axis.legend(loc="upper right", ncols=3, fontsize=8)
 
 

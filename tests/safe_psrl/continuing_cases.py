@@ -1,4 +1,6 @@
-"""Small continuing tasks that several files share."""
+"""Continuing tasks that several files share."""
+
+from typing import Any
 
 import numpy as np
 
@@ -40,3 +42,14 @@ def trap(start: int) -> Case:
         next_states=next_states,
     )
     return Case(spec, np.ones((1, 3, 2, 1)))
+
+
+def large_task(num_states: int, listed: int) -> CmdpSpec:
+    """Random, with four actions, and `listed` next states of each pair if not 0."""
+    rng, more = np.random.default_rng(0), dict[str, Any]()
+    if listed:
+        jumps = rng.integers(1, num_states // listed, (num_states, 4, listed)).cumsum(axis=-1)
+        more["next_states"] = np.sort((rng.integers(0, num_states, (num_states, 4, 1)) + jumps) % num_states, axis=-1)
+    limit = Constraint("c", rng.random((num_states, 4)), 0.45, 0.1)
+    pair = {"num_states": num_states, "num_actions": 4, "reward": rng.random((num_states, 4))}
+    return CmdpSpec(horizon="continuing", constraints=[limit], initial_state=0, **pair, **more)

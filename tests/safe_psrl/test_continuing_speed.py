@@ -1,24 +1,13 @@
 """How long plans of large continuing tasks take, by the processor's clock, so that a busy machine does not matter."""
 
 import time
-from typing import Any
 
 import numpy as np
 import pytest
 
-from safe_psrl import CmdpSpec, Constraint, ContinuingPsrl, SafePsrlOptions, warm_up_continuing
+from safe_psrl import ContinuingPsrl, SafePsrlOptions, warm_up_continuing
 from safe_psrl.learner import AgentState
-
-
-def large_task(num_states: int, listed: int) -> CmdpSpec:
-    """Random, with four actions, and `listed` next states of each pair if not 0."""
-    rng, more = np.random.default_rng(0), dict[str, Any]()
-    if listed:
-        jumps = rng.integers(1, num_states // listed, (num_states, 4, listed)).cumsum(axis=-1)
-        more["next_states"] = np.sort((rng.integers(0, num_states, (num_states, 4, 1)) + jumps) % num_states, axis=-1)
-    limit = Constraint("c", rng.random((num_states, 4)), 0.45, 0.1)
-    pair = {"num_states": num_states, "num_actions": 4, "reward": rng.random((num_states, 4))}
-    return CmdpSpec(horizon="continuing", constraints=[limit], initial_state=0, **pair, **more)
+from tests.safe_psrl.continuing_cases import large_task
 
 
 def observed(learner: ContinuingPsrl, visits: int) -> AgentState:

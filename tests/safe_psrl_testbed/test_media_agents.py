@@ -8,13 +8,14 @@ import pytest
 from numpy.typing import NDArray
 
 from safe_psrl.problem.documents import spec_to_document
+from safe_psrl.problem.presets import continuing_buffer
 from safe_psrl_client import Client, InvalidArgumentError, options_from_document, spec_from_document
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents.messages import unpack
 from safe_psrl_testbed.base_stations.simulation import BaseStationsSimulation, Grouping
 from safe_psrl_testbed.base_stations.world import CLASSES, WorldSettings
 from safe_psrl_testbed.media import RULES, SPEC, MediaHistory
-from safe_psrl_testbed.media_players import MediaPlayers, ServedAgents
+from safe_psrl_testbed.media_players import FixedRule, MediaPlayers, ServedAgents
 from safe_psrl_testbed.simulation import prepare_agent
 
 
@@ -77,6 +78,27 @@ def test_a_rule_acts_until_the_agent_is_promoted(client: Client, agent_name: str
     assert (live.actions != history.actions).any()
     status = client.get_agent(agent_name).status
     assert status.constraints[0].constraint_regret == pytest.approx(live.constraint_regret[-1].sum())
+
+
+def test_a_task_without_an_end_goes_on_from_window_to_window(client: Client, agent_name: str) -> None:
+    names = [f"m{agent_name[-60:]}-{i}" for i in range(2)]
+    for name in names:
+        prepare_agent(client, name, spec_from_document(spec_to_document(continuing_buffer())), "lte-cell")
+        client.start_episode(name, 3)  # left open by a run before
+    history, rule = MediaHistory(2), MediaHistory(2)
+    players = MediaPlayers(SteadyNetwork(), 2, seed=1, continuing=True)
+    for until in (5, 12):  # the second run goes on where the first one ended
+        with closing(ServedAgents(client, names)) as agents:
+            players.play(agents, history, until)
+    assert history.states[1:, 0].tolist() == history.states[:-1, -1].tolist()
+    assert history.states[:, 0].any(), "no buffer is emptied between windows"
+    for i, name in enumerate(names):
+        status = client.get_agent(name).status
+        assert status.transitions == 12 * SPEC.horizon
+        fast = history.costs[:, i].sum() / status.transitions
+        assert status.constraints[0].mean_cost == pytest.approx(fast, abs=0.1)  # of the epochs that ended
+    MediaPlayers(SteadyNetwork(), 2, seed=1, continuing=True).play(FixedRule(RULES["fast-at-first"]), rule, 3)
+    assert (rule.actions == np.repeat([0, 1], 5)[:, None]).all(), "a rule counts the steps of a window"
 
 
 def test_an_agent_in_another_mode_is_refused(client: Client, agent_name: str) -> None:

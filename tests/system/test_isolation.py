@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
+from safe_psrl_server.agents.messages import cmdp_to_message
+from tests.safe_psrl.continuing_cases import large_task
 from tests.system.players import thinker
 from tests.system.server_process import NewServer, ServerProcess, show
 
@@ -27,11 +29,12 @@ def latencies_while(server: ServerProcess, going_on: Callable[[], bool], least: 
 
 
 def test_a_long_plan_delays_no_other_agent(started_server: NewServer) -> None:
-    """Be it long because of its tables, or because it draws many kernels."""
+    """Be it long because of its tables, because it draws many kernels, or because a task without an end has many states."""
     server = started_server()
     server.admin.CreateAgent(admin_pb2.CreateAgentRequest(agent="small", preset="factored-toy"))
     check_beside(server, "large-tables", thinker(400, 4, 50, draws=8))
     check_beside(server, "many-draws", thinker(20, 2, 10, draws=10_000))
+    check_beside(server, "many-states", model_pb2.AgentSpec(cmdp=cmdp_to_message(large_task(20_000, 8))))
 
 
 def check_beside(server: ServerProcess, agent: str, spec: model_pb2.AgentSpec) -> None:

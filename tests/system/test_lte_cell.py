@@ -72,6 +72,21 @@ def test_a_rule_acts_until_the_agents_are_promoted(started_server: NewServer, tm
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_cell_without_an_end_is_played_in_windows(started_server: NewServer, tmp_path: Path) -> None:
+    server, figure, windows = started_server(), tmp_path / "lte.png", 20
+    options = ["--continuing", "--no-compare", "--shadow", "fast-at-first@8", "--figure", str(figure)]
+    ended = subprocess.run(command(server, windows, *options), capture_output=True, text=True, check=False, timeout=500)
+    assert ended.returncode == 0, ended.stderr
+    summary = json.loads(ended.stdout)
+    assert (summary["unit"], summary["policies"]["in shadow"]["cost"]) == ("window", 5)
+    with Client(server.target) as client:
+        for i in range(UES):
+            found = client.get_agent(f"lte-{i + 1}", with_spec=True)
+            assert found.spec.cmdp.continuing
+            assert found.status.transitions == windows * 10
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
 def test_ctrl_c_ends_the_network_and_tells(started_server: NewServer) -> None:
     server = started_server()
     with (

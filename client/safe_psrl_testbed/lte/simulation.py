@@ -31,7 +31,8 @@ class LteSimulation(MediaSimulation):
     """An agent `name`-1, `name`-2, … for every UE, or with `shared` one agent `name` for all.
 
     Each policy has its own network with the same seed: the same walks, fading, background bursts and playback. With `shadow`
-    the agents begin in shadow and are promoted after it, whatever the verdict.
+    the agents begin in shadow and are promoted after it, whatever the verdict. A `continuing` task cannot be shared: it has one
+    course.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class LteSimulation(MediaSimulation):
 
     def _play(self, policy: str, on_episode: Callable[[], object]) -> None:
         with closing(NetworkProcess(self.settings)) as network:
-            players = MediaPlayers(network, self.settings.ues, self.settings.seed)
+            players = MediaPlayers(network, self.settings.ues, self.settings.seed, continuing=self.continuing)
             play: Callable[[Policy, MediaHistory, int], None] = partial(
                 players.play, stopping=self._stopping, on_episode=on_episode
             )
