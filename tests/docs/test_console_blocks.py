@@ -109,7 +109,7 @@ def test_commands_are_shortened() -> None:
         "safe-psrl experiment x --then y@20 --episodes 40 --seeds 1"
     )
     for command in shown:
-        assert needs_what_is_absent(command) or not re.search(r"(--episodes |--steps |@)\d{3}", shortened(command))
+        assert needs_what_is_absent(command) or not re.search(r"(--episodes |--steps |@)\d{4}", shortened(command))
 
 
 def test_the_commands_of_a_secured_service_run(tmp_path: Path) -> None:
