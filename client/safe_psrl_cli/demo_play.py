@@ -19,7 +19,7 @@ from safe_psrl_cli.demo_history import METHOD, RECENT, History
 from safe_psrl_client import Client, RemoteAgent
 from safe_psrl_client.play import play, play_episode
 from safe_psrl_proto.v1 import model_pb2
-from safe_psrl_testbed import LocalAgent, scenario_named
+from safe_psrl_testbed import Environment, LocalAgent, scenario_named
 
 PRESET: Final = "streaming-buffer"
 SEED: Final = 1
@@ -61,6 +61,7 @@ class DemoPlay:
     def run(self, seconds: float) -> bool:
         """Play whole episodes for that long; whether Ctrl-C came first."""
         environment = self._scenario.environment(SEED)
+        self._play_episode(environment)  # the first call may wait for kernels: the time counts from its end
         crash = threading.Timer(seconds / 2, self._crash)
         began, read_at = time.monotonic(), 0.0
         crash.start()
@@ -68,9 +69,7 @@ class DemoPlay:
         try:
             with Live(get_renderable=self._live, console=self._console, refresh_per_second=8):
                 while time.monotonic() - began < seconds:
-                    result = play_episode(environment, self._agent)
-                    self._history.rewards.append(result.reward)
-                    self._history.costs.append(result.costs[0])
+                    self._play_episode(environment)
                     if time.monotonic() - read_at > READ_SECONDS:
                         read_at = time.monotonic()
                         self._read_margin()
@@ -117,6 +116,11 @@ class DemoPlay:
         path = directory / "summary.json"
         path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
         return [draw(directory / "demo.png", self._history, summary["optimum_reward"]), path]
+
+    def _play_episode(self, environment: Environment) -> None:
+        result = play_episode(environment, self._agent)
+        self._history.rewards.append(result.reward)
+        self._history.costs.append(result.costs[0])
 
     def _create(self) -> str:
         """A new agent; its name has a number if the store has agents of previous demos."""
