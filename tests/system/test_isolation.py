@@ -45,7 +45,8 @@ def check_beside(server: ServerProcess, agent: str, spec: model_pb2.AgentSpec) -
 
     def think() -> None:
         for _ in range(PLANS):
-            server.control.StartEpisode(control_pb2.StartEpisodeRequest(agent=agent, abandon_open=True), timeout=100)
+            request = control_pb2.StartEpisodeRequest(agent=agent, state=0, abandon_open=True)
+            server.control.StartEpisode(request, timeout=100)
             status = server.admin.GetAgent(admin_pb2.GetAgentRequest(agent=agent)).status
             plans.append(status.plan_seconds)
 
