@@ -186,11 +186,19 @@ def _show_drift(summary: dict[str, Any], several: bool, console: Any) -> None:
             "objective\nregret",
             "constraint\nregret",
             "strong\nviolation",
+            "priced\nregret",
             "episodes\nover budget",
             "detections\nof drift",
         )
         table = table_of(None, "algorithm", *numbers)
-        keys = ("objective_regret", "constraint_regret", "strong_violation", "violating_episodes", "detections")
+        keys = (
+            "objective_regret",
+            "constraint_regret",
+            "strong_violation",
+            "priced_regret",
+            "violating_episodes",
+            "detections",
+        )
         for name, values in changed.items():
             for title, part in ((f"{name}: before", values["before_change"]), ("  since", values["since_change"])):
                 table.add_row(title, *("" if several and key not in part else _spread(part[key]) for key in keys))

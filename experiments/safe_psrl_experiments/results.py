@@ -49,7 +49,8 @@ def recorded_episodes(episodes: int, changes: Sequence[int] = ()) -> list[int]:
 def columns(spec: CmdpSpec) -> list[str]:
     """The columns of a row; with several constraints, those about one carry its name."""
     regret, regret_max, strong, dual, pessimism = (per_constraint(spec, column) for column in PER_CONSTRAINT)
-    return ["episode", "objective_regret", *regret, *regret_max, *strong, "violating_episodes", "detections", *dual, *pessimism]
+    sums = ["objective_regret", *regret, *regret_max, *strong, "priced_regret", "violating_episodes", "detections"]
+    return ["episode", *sums, *dual, *pessimism]
 
 
 def per_constraint(spec: CmdpSpec, column: str) -> list[str]:
@@ -65,6 +66,7 @@ def row_of(spec: CmdpSpec, run: Run) -> dict[str, float]:
         *ledger.constraint_regret.tolist(),
         *ledger.constraint_regret_max.tolist(),
         *ledger.strong_violation.tolist(),
+        float(ledger.priced_regret[0]),
         int(ledger.violating_episodes[0]),
         int(ledger.detections[0]),
         *run.dual_variables.tolist(),
@@ -126,6 +128,7 @@ def summary_of(
             *per_constraint(spec, "constraint_regret"),
             *per_constraint(spec, "constraint_regret_max"),
             *per_constraint(spec, "strong_violation"),
+            "priced_regret",
             "violating_episodes",
             "detections",
         ]

@@ -187,12 +187,15 @@ def play_steps(
         action = draw_action(course.probabilities, seed, step, state)
         entry = pick(world.cumulative_p[0, state, action], uniform(stream))
         count_step(problem, world, tables, stream, state, action, entry)
-        ledger.objective_regret[0] += world.best_reward - world.signals[0, 0, state, action]
+        regret = world.best_reward - world.signals[0, 0, state, action]
+        ledger.objective_regret[0] += regret
+        ledger.priced_regret[0] += regret
         violated = False
         for i in range(num_signals - 1):
             ledger.constraint_regret[i] += world.signals[1 + i, 0, state, action] - problem.tau[i]
             ledger.constraint_regret_max[i] = max(ledger.constraint_regret_max[i], ledger.constraint_regret[i])
             ledger.strong_violation[i] += max(0.0, course.excess[i])
+            ledger.priced_regret[0] += world.prices[i] * max(0.0, course.excess[i])
             violated = violated or course.excess[i] > COST_TOLERANCE
         if violated:
             ledger.violating_episodes[0] += 1

@@ -15,7 +15,7 @@ from safe_psrl.learner import AgentState, SafePsrl, Tables, estimated_signals
 from safe_psrl.methods.certified import begin_certified_episode
 from safe_psrl.methods.episode import COST_TOLERANCE, Draft, Problem, begin_episode, empty_draft
 from safe_psrl.planning.evaluation import dot, evaluate_mixture, evaluate_policy
-from safe_psrl.planning.optimum import checked_kernel, exact_optimum
+from safe_psrl.planning.optimum import checked_kernel, cost_prices, exact_optimum
 from safe_psrl.posterior.drift import count_visit, forget, total_statistic
 from safe_psrl.posterior.initial_counts import InitialCounts
 from safe_psrl.posterior.streams import ENVIRONMENT, MAX_SEED, stream_of, uniform
@@ -34,6 +34,7 @@ class World(NamedTuple):
     horizon: int
     noisy: bool  # signals are drawn as 0 or 1 with their mean; else they are their mean
     best_reward: float  # V*(tau)
+    prices: Floats  # [M], what V* gains per unit of each budget
 
 
 class Ledger(NamedTuple):
@@ -43,6 +44,7 @@ class Ledger(NamedTuple):
     constraint_regret: Floats  # [M]
     constraint_regret_max: Floats  # [M], its running maximum, at least 0
     strong_violation: Floats  # [M], the sum of the positive parts: no episode pays for another
+    priced_regret: Floats  # [1], objective regret plus strong violation at the budgets' prices
     violating_episodes: Counts  # [1], episodes whose true expected cost exceeded a budget
     detections: Counts  # [1], of drift
 
@@ -72,12 +74,13 @@ def world_of(truth: CmdpSpec, transitions: ArrayLike, *, noisy: bool = False) ->
         horizon=truth.horizon,
         noisy=noisy,
         best_reward=exact_optimum(truth, transitions).reward,
+        prices=cost_prices(truth, transitions),
     )
 
 
 def empty_ledger(num_constraints: int) -> Ledger:
     regret, greatest, strong = (np.zeros(num_constraints) for _ in range(3))
-    return Ledger(np.zeros(1), regret, greatest, strong, np.zeros(1, np.int64), np.zeros(1, np.int64))
+    return Ledger(np.zeros(1), regret, greatest, strong, np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
 
 
 def fresh_memory(learner: SafePsrl, known: InitialCounts | None = None) -> Memory:
@@ -214,7 +217,7 @@ def finish_episode(
         evaluate_mixture(world.p, world.next_states, world.signals, draft.mixture, draft.shares, values)
     else:
         evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
-    enter(ledger, problem, values, world.best_reward)
+    enter(ledger, problem, world, values)
     play_episode(stream_of(environment_seed, k, ENVIRONMENT), problem, world, draft.policy, memory)
     for i in range(memory.dual.size):
         memory.dual[i] = draft.dual_next[i]
@@ -223,9 +226,11 @@ def finish_episode(
 
 
 @compiled
-def enter(ledger: Ledger, problem: Problem, values: Floats, best_reward: float) -> None:
+def enter(ledger: Ledger, problem: Problem, world: World, values: Floats) -> None:
     """Add an episode whose policy has the true `values` [1+M, S]."""
-    ledger.objective_regret[0] += best_reward - dot(problem.initial, values[0])
+    regret = world.best_reward - dot(problem.initial, values[0])
+    ledger.objective_regret[0] += regret
+    ledger.priced_regret[0] += regret
     violated = False
     for i in range(problem.tau.size):
         excess = dot(problem.initial, values[1 + i]) - problem.tau[i]
@@ -233,6 +238,7 @@ def enter(ledger: Ledger, problem: Problem, values: Floats, best_reward: float) 
         ledger.constraint_regret[i] += excess
         ledger.constraint_regret_max[i] = max(ledger.constraint_regret_max[i], ledger.constraint_regret[i])
         ledger.strong_violation[i] += max(0.0, excess)
+        ledger.priced_regret[0] += world.prices[i] * max(0.0, excess)
     if violated:
         ledger.violating_episodes[0] += 1
 

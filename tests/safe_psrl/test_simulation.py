@@ -16,6 +16,8 @@ from safe_psrl import (
     preset,
 )
 from safe_psrl.learner import AgentState, Plan, Tables
+from safe_psrl.planning.optimum import cost_prices
+from safe_psrl_experiments.algorithms import algorithm_named
 from safe_psrl_testbed import TabularEnvironment
 from safe_psrl_testbed.kernels import KERNELS
 from tests.safe_psrl.cases import named_case, random_case, spec_of
@@ -121,6 +123,32 @@ def test_ledger_keeps_the_greatest_constraint_regret_and_counts_violations() -> 
         regrets.append(float(run.ledger.constraint_regret[0]))
     assert run.ledger.constraint_regret_max[0] == max(regrets)
     assert run.ledger.violating_episodes[0] == (np.diff(regrets) > 1e-9).sum() > 0
+
+
+@pytest.mark.parametrize("method", ["published", "certified"])
+@pytest.mark.parametrize("name", ["streaming-buffer", "inventory", "factored-toy"])
+def test_priced_regret_grows_in_every_episode(name: str, method: str) -> None:
+    """Objective regret falls where an episode overspends its budget; at the price of the budget nothing is gained."""
+    run = SimulatedRun(SafePsrl(preset(name), SafePsrlOptions(method), seed=1), KERNELS[name](), environment_seed=3)
+    priced, objective = [0.0], [0.0]
+    for _ in range(300):
+        run.advance(1)
+        priced.append(float(run.ledger.priced_regret[0]))
+        objective.append(float(run.ledger.objective_regret[0]))
+    assert np.diff(priced).min() >= -1e-6
+    strong = float(run.ledger.strong_violation[0])
+    assert priced[-1] == pytest.approx(objective[-1] + cost_prices(preset(name), KERNELS[name]())[0] * strong)
+    if method == "published":
+        assert strong > 0.0
+
+
+def test_overspending_lowers_objective_regret_but_not_priced_regret() -> None:
+    """Without a dual variable the learner earns more than the optimum within the budget."""
+    spec = preset("streaming-buffer")
+    run = algorithm_named("psrl").start(spec, KERNELS["streaming-buffer"](), {}, 1, 500)
+    run.advance(500)
+    assert run.ledger.objective_regret[0] < -100.0
+    assert run.ledger.priced_regret[0] > 100.0
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, True, 0.5])

@@ -16,7 +16,7 @@ from safe_psrl_testbed import changing_scenario, scenario_named
 
 FIRST, LATER = "streaming-buffer:departure=0.3", "streaming-buffer:departure=0.9"
 FORGET = {"drift.on_detect": "forget", "drift.false_alarm_steps": 1e4}
-SUMMED = ("objective_regret", "constraint_regret", "strong_violation", "violating_episodes", "detections")
+SUMMED = ("objective_regret", "constraint_regret", "strong_violation", "priced_regret", "violating_episodes", "detections")
 
 
 def job(episodes: int = 900, after: int = 600, **changes: Any) -> Job:

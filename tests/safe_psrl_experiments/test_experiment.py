@@ -16,13 +16,13 @@ from safe_psrl_experiments.runs import run_job
 from safe_psrl_testbed import scenario_named
 
 HEADER = (
-    "algorithm,seed,episode,objective_regret,constraint_regret,constraint_regret_max,strong_violation,violating_episodes,"
-    "detections,dual_variable,pessimism"
+    "algorithm,seed,episode,objective_regret,constraint_regret,constraint_regret_max,strong_violation,priced_regret,"
+    "violating_episodes,detections,dual_variable,pessimism"
 )
 
 SUMMED = (
     *("objective_regret", "constraint_regret", "constraint_regret_max", "strong_violation"),
-    *("violating_episodes", "detections"),
+    *("priced_regret", "violating_episodes", "detections"),
 )
 
 
@@ -86,7 +86,7 @@ def test_several_constraints_have_a_column_each(tmp_path: Path) -> None:
             for column in ("constraint_regret", "constraint_regret_max", "strong_violation")
             for i in (1, 2)
         ),
-        *("violating_episodes", "detections"),
+        *("priced_regret", "violating_episodes", "detections"),
         *(f"{column}.cost-{i}" for column in ("dual_variable", "pessimism") for i in (1, 2)),
     ]
     values = outcome.summary["algorithms"]["safe-psrl"]

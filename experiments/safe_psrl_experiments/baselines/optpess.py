@@ -142,7 +142,7 @@ def run_primal_dual(
         predicted = max(0.0, dot(problem.initial, values[1]))
         dual[0] = dual_update(dual[0], predicted, epsilon[0], problem.tau[0])
         evaluate_policy(world.p, world.next_states, world.signals, policy, true_values)
-        enter(ledger, problem, true_values, world.best_reward)
+        enter(ledger, problem, world, true_values)
         stream = stream_of(seed, k, ENVIRONMENT)
         states[0] = pick(world.cumulative_initial, uniform(stream))
         for h in range(horizon):

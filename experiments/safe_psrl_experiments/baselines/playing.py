@@ -100,7 +100,7 @@ def play_randomised(
     """Play a randomised policy [H, S, A] on the true kernel in episode `k`, and record it. Returns states and actions."""
     values = np.empty((2, problem.available.shape[0]))
     evaluate_randomised(world.p, world.next_states, world.signals, probabilities, values)
-    enter(ledger, problem, values, world.best_reward)
+    enter(ledger, problem, world, values)
     states, actions = np.empty(world.horizon + 1, np.int64), np.empty(world.horizon, np.int64)
     stream = stream_of(seed, k, ENVIRONMENT)
     states[0] = pick(world.cumulative_initial, uniform(stream))
@@ -128,6 +128,6 @@ class SafeBaselineRun(BaselineRun):
 
         def play(first: int, last: int) -> None:
             for _ in range(first, last + 1):
-                enter(self.ledger, self.problem, values, world.best_reward)
+                enter(self.ledger, self.problem, world, values)
 
         self.play = play

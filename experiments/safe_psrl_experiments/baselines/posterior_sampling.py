@@ -50,7 +50,7 @@ def run_psrl(
             draft.p, world.next_states, world.signals, weights, problem.available, draft.policy, draft.values, draft.stop
         )
         evaluate_policy(world.p, world.next_states, world.signals, draft.policy, values)
-        enter(ledger, problem, values, world.best_reward)
+        enter(ledger, problem, world, values)
         play_episode(stream_of(seed, k, ENVIRONMENT), problem, world, draft.policy, memory)
 
 

@@ -22,6 +22,7 @@ from safe_psrl.problem.spec import CmdpSpec
 FEASIBILITY_TOLERANCE = 1e-9
 ROUNDING = 1e-12  # two policies of the same cost may differ by this: at a budget of that very cost, both keep it
 MAX_SEARCH_STEPS = 200
+PRICE_STEP = 1e-5  # by which a budget is raised to find its price
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -57,6 +58,17 @@ def exact_optimum(spec: CmdpSpec, transitions: ArrayLike, cost_budgets: ArrayLik
     evaluate_randomised(p, spec.next_states, spec.signals, policy, values)
     totals = values @ spec.initial_distribution
     return Optimum(reward=float(totals[0]), costs=totals[1:], policy=policy)
+
+
+def cost_prices(spec: CmdpSpec, transitions: ArrayLike) -> Floats:
+    """[M]: the reward that the optimum gains per unit by which each budget alone is raised; 0 where a budget does not bind.
+
+    The optimum is concave in the budgets, so a policy that exceeds one budget by x gains at most its price times x.
+    """
+    best = exact_optimum(spec, transitions).reward
+    raised = spec.cost_budgets + PRICE_STEP * np.eye(spec.num_constraints)
+    gains = [exact_optimum(spec, transitions, budgets).reward - best for budgets in raised]
+    return np.maximum(0.0, gains) / PRICE_STEP
 
 
 def _average_optimum(spec: CmdpSpec, p: Floats, budgets: Floats) -> Optimum:

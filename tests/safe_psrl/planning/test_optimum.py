@@ -8,6 +8,7 @@ from scipy.optimize import linprog
 from tests.safe_psrl.cases import random_case, spec_of
 
 from safe_psrl import CmdpSpec, Constraint, InfeasibleError, SpecError, exact_optimum, preset
+from safe_psrl.planning.optimum import cost_prices
 from safe_psrl_testbed.kernels import KERNELS
 
 TOLERANCE = 1e-9
@@ -113,6 +114,21 @@ def test_several_constraints_agree_with_the_linear_program(num_constraints: int,
         feasible.append(check(spec, p, budgets))
     assert True in feasible
     assert False in feasible
+
+
+@pytest.mark.parametrize("num_constraints", [1, 2])
+def test_prices_are_the_marginals_of_the_linear_program(num_constraints: int) -> None:
+    """At budgets that are no vertex of the optimum's hull, HiGHS finds the same multipliers."""
+    prices = []
+    for seed in range(12):
+        spec, p = random_case(seed, (4, 3, 4), num_constraints=num_constraints)
+        signals = flat_signals(spec)
+        result = linprog(-signals[0], A_ub=signals[1:], b_ub=spec.cost_budgets, **program(spec, p))
+        if result.status == 0:
+            found = cost_prices(spec, p)
+            assert found == pytest.approx(-result.ineqlin.marginals, abs=1e-4), seed
+            prices += found.tolist()
+    assert max(prices) > 0.1
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

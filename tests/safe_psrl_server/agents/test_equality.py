@@ -46,7 +46,7 @@ class Comparison:
         assert np.array_equal(policy, self.run.draft.policy)
         assert list(started.dual_variables) == self.run.dual_variables.tolist()
         evaluate_policy(self.run.world.p, self.run.world.next_states, self.run.world.signals, policy, self._values)
-        enter(self.ledger, self.run.learner.problem, self._values, self.run.world.best_reward)
+        enter(self.ledger, self.run.learner.problem, self.run.world, self._values)
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(self.ledger, self.run.ledger, strict=True))
 
     def finish(self, wire: Any) -> None:
