@@ -93,7 +93,7 @@ def _agent_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> It
     yield "visited", f"{status.visited_ratio:.1%} of the pairs of state and action"
     if status.HasField("drift_statistic"):
         found = f"{status.drift_detections:,} detections; on detection: {status.on_detect}"
-        yield "drift", f"statistic {status.drift_statistic:.3g}, alarm at {status.false_alarm_steps:g}; {found}"
+        yield "drift", f"statistic {status.drift_statistic:.3g}, alarm at {status.drift_alarm:g}; {found}"
     yield "version", f"{status.version:,} events; version {status.definition_version} of the definition"
     yield "state digest", status.state_digest
 

@@ -75,7 +75,7 @@ class AgentCharts:
         if self._dual:
             self._dual.show([self._dual_line(points)], marks, period)
         if self._drift:
-            limit = agent.status.false_alarm_steps
+            limit = agent.status.drift_alarm
             statistic = Line("statistic", [(point.episode, point.drift_statistic) for point in points], OBSERVED, width=2)
             ends = [(period[0], limit), (period[1], limit)]
             self._drift.show([statistic, Line(f"limit {figure(limit)}", ends, LIMIT, "dashed")], marks, period)
@@ -130,7 +130,7 @@ class AgentCharts:
             )
         if self._drift:
             self._drift.note.set_text(
-                f"Now {figure(agent.drift_statistic)}. Drift is detected at {figure(agent.false_alarm_steps)}: without a "
+                f"Now {figure(agent.drift_statistic)}. Drift is detected at {figure(agent.drift_alarm)}: without a "
                 f"change, at most once in as many steps on average. {DONE.get(agent.on_detect, '')}"
             )
 

@@ -174,7 +174,7 @@ def _update(record: AgentRecord, chosen: random.Random) -> admin_pb2.UpdateAgent
         constraint.satisfiable_cost + 0.01, max(horizon, constraint.satisfiable_cost + 0.02)
     )
     request.update.drift.on_detect = chosen.choice(("alert", "forget"))
-    request.update.drift.false_alarm_steps = chosen.choice((5.0, 1e6))
+    request.update.drift.false_alarm_steps = chosen.choice((1.1, 1e6))
     paths = (
         f"cmdp.constraints.{constraint.name}.cost_budget",
         "drift.on_detect",

@@ -206,7 +206,7 @@ def test_several_constraints(method: str) -> None:
 
 def test_drift_is_noticed_and_forgotten() -> None:
     """Read when an epoch starts; the bound rises again with what is forgotten."""
-    run = buffer_run("certified", drift=DriftOptions(detect=True, on_detect="forget", false_alarm_steps=1e5))
+    run = buffer_run("certified", drift=DriftOptions(detect=True, on_detect="forget", false_alarm_steps=1e4))
     run.advance(5_000)
     assert run.ledger.detections[0] == 0
     run.move_to(KERNELS["continuing-buffer"](departure=0.3))

@@ -201,7 +201,7 @@ def test_budgets_that_another_operator_has_changed_meanwhile_are_not_overwritten
 def test_drift_has_a_banner_an_entry_a_mark_and_outlined_rows(client: Client, open_page: OpenPage) -> None:
     """The kernel changes: the buffer drains, and then it fills."""
     client.create_agent("drifting", "streaming-buffer")
-    client.update_agent("drifting", {"drift.memory_visits": 20.0, "drift.false_alarm_steps": 1000.0})
+    client.update_agent("drifting", {"drift.memory_visits": 20.0, "drift.false_alarm_steps": 100.0})
     page = open_page("/agent/drifting")
     expect(page.locator("[data-chart=drift]")).to_contain_text("limit 1,000")
     expect(page.get_by_test_id("drift")).to_be_hidden()

@@ -15,7 +15,7 @@ from safe_psrl_experiments.runs import Job, run_job
 from safe_psrl_testbed import changing_scenario, scenario_named
 
 FIRST, LATER = "streaming-buffer:departure=0.3", "streaming-buffer:departure=0.9"
-FORGET = {"drift.on_detect": "forget", "drift.false_alarm_steps": 1e4}
+FORGET = {"drift.on_detect": "forget", "drift.false_alarm_steps": 1e3}
 SUMMED = ("objective_regret", "constraint_regret", "strong_violation", "priced_regret", "violating_episodes", "detections")
 
 
@@ -40,7 +40,7 @@ def test_rows_are_recorded_at_a_change_and_densely_after_it() -> None:
 
 
 def test_a_job_is_the_librarys_run_moved_to_the_other_kernel(record: RunRecord) -> None:
-    drift = DriftOptions(detect=True, on_detect="forget", false_alarm_steps=1e4)
+    drift = DriftOptions(detect=True, on_detect="forget", false_alarm_steps=1e3)
     learner = SafePsrl(scenario_named(FIRST).spec, SafePsrlOptions("certified"), seed=1, drift=drift)
     run = SimulatedRun(learner, scenario_named(FIRST).transitions_for(1), environment_seed=1)
     run.advance(600)

@@ -259,7 +259,7 @@ class AgentStatus(_message.Message):
     DRIFT_STATISTIC_FIELD_NUMBER: _builtins.int
     DRIFT_DETECTIONS_FIELD_NUMBER: _builtins.int
     DRIFT_MICROS_FIELD_NUMBER: _builtins.int
-    FALSE_ALARM_STEPS_FIELD_NUMBER: _builtins.int
+    DRIFT_ALARM_FIELD_NUMBER: _builtins.int
     ON_DETECT_FIELD_NUMBER: _builtins.int
     HAS_FALLBACK_FIELD_NUMBER: _builtins.int
     PAUSED_BY_GUARD_FIELD_NUMBER: _builtins.int
@@ -307,8 +307,8 @@ class AgentStatus(_message.Message):
     drift_detections: _builtins.int
     """Detections of drift, and the time of the latest, in microseconds since 1970; 0 if there is none."""
     drift_micros: _builtins.int
-    false_alarm_steps: _builtins.float
-    """The limit of the statistics, and what a detection does. Empty if drift is not watched for."""
+    drift_alarm: _builtins.float
+    """The statistic at which drift is detected, and what a detection does. Empty if drift is not watched for."""
     on_detect: _builtins.str
     has_fallback: _builtins.bool
     """It has a fallback policy."""
@@ -366,7 +366,7 @@ class AgentStatus(_message.Message):
         drift_statistic: _builtins.float | None = ...,
         drift_detections: _builtins.int = ...,
         drift_micros: _builtins.int = ...,
-        false_alarm_steps: _builtins.float = ...,
+        drift_alarm: _builtins.float = ...,
         on_detect: _builtins.str = ...,
         has_fallback: _builtins.bool = ...,
         paused_by_guard: _builtins.bool = ...,
@@ -380,7 +380,7 @@ class AgentStatus(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_ratio", b"_cost_ratio", "_drift_statistic", b"_drift_statistic", "cost_ratio", b"cost_ratio", "drift_statistic", b"drift_statistic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_ratio", b"_cost_ratio", "_drift_statistic", b"_drift_statistic", "active_micros", b"active_micros", "agent", b"agent", "certificate", b"certificate", "changed_micros", b"changed_micros", "completed_episodes", b"completed_episodes", "condition", b"condition", "condition_reason", b"condition_reason", "constraints", b"constraints", "continuing", b"continuing", "cost_ratio", b"cost_ratio", "created_micros", b"created_micros", "cumulative_reward", b"cumulative_reward", "definition_version", b"definition_version", "drift_detections", b"drift_detections", "drift_micros", b"drift_micros", "drift_statistic", b"drift_statistic", "episode", b"episode", "epoch_steps", b"epoch_steps", "false_alarm_steps", b"false_alarm_steps", "has_fallback", b"has_fallback", "last_reward", b"last_reward", "method", b"method", "mode", b"mode", "on_detect", b"on_detect", "open_episodes", b"open_episodes", "overridden_actions", b"overridden_actions", "paused_by_guard", b"paused_by_guard", "plan_seconds", b"plan_seconds", "predicted_reward", b"predicted_reward", "recent_episodes", b"recent_episodes", "recent_reward", b"recent_reward", "shadow_episodes", b"shadow_episodes", "state_digest", b"state_digest", "transitions", b"transitions", "version", b"version", "visited_ratio", b"visited_ratio"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_ratio", b"_cost_ratio", "_drift_statistic", b"_drift_statistic", "active_micros", b"active_micros", "agent", b"agent", "certificate", b"certificate", "changed_micros", b"changed_micros", "completed_episodes", b"completed_episodes", "condition", b"condition", "condition_reason", b"condition_reason", "constraints", b"constraints", "continuing", b"continuing", "cost_ratio", b"cost_ratio", "created_micros", b"created_micros", "cumulative_reward", b"cumulative_reward", "definition_version", b"definition_version", "drift_alarm", b"drift_alarm", "drift_detections", b"drift_detections", "drift_micros", b"drift_micros", "drift_statistic", b"drift_statistic", "episode", b"episode", "epoch_steps", b"epoch_steps", "has_fallback", b"has_fallback", "last_reward", b"last_reward", "method", b"method", "mode", b"mode", "on_detect", b"on_detect", "open_episodes", b"open_episodes", "overridden_actions", b"overridden_actions", "paused_by_guard", b"paused_by_guard", "plan_seconds", b"plan_seconds", "predicted_reward", b"predicted_reward", "recent_episodes", b"recent_episodes", "recent_reward", b"recent_reward", "shadow_episodes", b"shadow_episodes", "state_digest", b"state_digest", "transitions", b"transitions", "version", b"version", "visited_ratio", b"visited_ratio"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost_ratio: _TypeAlias = _typing.Literal["cost_ratio"]  # noqa: Y015
     _WhichOneofArgType__cost_ratio: _TypeAlias = _typing.Literal["_cost_ratio", b"_cost_ratio"]  # noqa: Y015

@@ -354,7 +354,9 @@ class DriftOptions(_message.Message):
     memory_visits: _builtins.float
     """Visits of a row that the short memory goes back; above 1. Default 100."""
     false_alarm_steps: _builtins.float
-    """Without a change, drift is detected at most once in so many transitions on average; above 1. Default 1,000,000."""
+    """Without a change, drift is detected within so many transitions with a probability of at most 10 %; above 1. Default
+    1,000,000.
+    """
     on_detect: _builtins.str
     """"alert": report it and learn on. "forget": drop what is older than the short memory. "pause": no new episodes. Default
     "alert".

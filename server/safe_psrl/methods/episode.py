@@ -77,7 +77,7 @@ def problem_of(
         max_draws=1 if always_satisfiable else options.max_kernel_draws,
         keep=drift.keep,
         keep_recent=drift.keep_recent,
-        alarm=drift.false_alarm_steps,
+        alarm=drift.alarm,
         forgets=drift.on_detect == "forget",
     )
 

@@ -6,8 +6,10 @@ counts the next state as the long one does. Before both are updated, their predi
     LR = (recent prediction of s') / (long prediction of s'),    R <- (R + 1) LR,
 
 R being the row's Shiryaev-Roberts statistic. Under the long memory's own predictions the mean of LR is 1, so the sum of all R
-less the number of transitions is a martingale: the sum reaches `false_alarm_steps` falsely at most once in so many transitions
-on average. It follows from the observations alone. It is read when an episode starts, the first moment at which it matters.
+less the number of transitions is a martingale. By Doob's inequality the sum reaches a limit within N transitions with a
+probability of at most N / limit, and by optional stopping at most once in `limit` transitions on average. The limit is
+`false_alarm_steps / 0.1`. The sum follows from the observations alone, and is read when an episode starts, the first moment at
+which it matters.
 """
 
 from typing import NamedTuple

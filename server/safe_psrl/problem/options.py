@@ -79,6 +79,7 @@ class SafePsrlOptions:
 ON_DETECT: Final = ("alert", "forget", "pause")
 DEFAULT_MEMORY_VISITS: Final = 100.0
 DEFAULT_FALSE_ALARM_STEPS: Final = 1e6
+FALSE_ALARM_CHANCE: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class DriftOptions:
     """detect: compare what is observed with what was learned (`posterior.drift`).
 
     memory_visits: visits of a row that the short memory goes back, above 1.
-    false_alarm_steps: without a change, drift is detected at most once in so many transitions on average; above 1.
+    false_alarm_steps: without a change, the probability that drift is detected within so many transitions is at most 10 %; > 1.
     on_detect: `alert` reports it and learns on; `forget` drops what is older than the short memory; `pause` stops new episodes.
     half_life_visits: visits of a row after which an observation counts half, for worlds that never stand still. None: all count
     alike for ever.
@@ -106,6 +107,11 @@ class DriftOptions:
             object.__setattr__(self, field, _above_one(field, getattr(self, field)))
         if self.half_life_visits is not None:
             object.__setattr__(self, "half_life_visits", _above_one("half_life_visits", self.half_life_visits))
+
+    @property
+    def alarm(self) -> float:
+        """The sum of the statistics at which drift is detected."""
+        return self.false_alarm_steps / FALSE_ALARM_CHANCE
 
     @property
     def keep(self) -> float:

@@ -72,7 +72,7 @@ def record_status(record: AgentRecord) -> admin_pb2.AgentStatus:
     drift = record.definition.learner.drift
     if drift.detect:
         status.drift_statistic = latest.started.drift_statistic if latest else 0.0
-        status.false_alarm_steps, status.on_detect = drift.false_alarm_steps, drift.on_detect
+        status.drift_alarm, status.on_detect = drift.alarm, drift.on_detect
     return status
 
 

@@ -76,8 +76,8 @@ AGENT_FAMILIES: Final = (
     ),
     AgentFamily(
         "drift_alarm",
-        "The drift_statistic at which drift is detected: drift.false_alarm_steps.",
-        lambda view: view.status.false_alarm_steps if view.status.HasField("drift_statistic") else None,
+        "The drift_statistic at which drift is detected: ten times drift.false_alarm_steps.",
+        lambda view: view.status.drift_alarm if view.status.HasField("drift_statistic") else None,
     ),
     AgentFamily(
         "drift_detections",

@@ -9,7 +9,7 @@ from safe_psrl.learner import AgentState
 from safe_psrl.posterior.drift import count_visit
 from safe_psrl_testbed import TabularEnvironment
 
-WATCHFUL = DriftOptions(detect=True, memory_visits=5, false_alarm_steps=10, on_detect="forget", half_life_visits=20)
+WATCHFUL = DriftOptions(detect=True, memory_visits=5, false_alarm_steps=1.1, on_detect="forget", half_life_visits=20)
 CASES = ["streaming-buffer", "two-constraints", "per-step", "masked", "listed", "listed-per-step"]
 
 
@@ -70,10 +70,26 @@ def test_a_row_with_one_possible_next_state_says_nothing() -> None:
     assert state.transition_counts.tolist() == [[[[1_000.0]]]]
 
 
+def test_false_alarms_are_as_rare_as_stated() -> None:
+    """Drawn from the long memory's own predictions, next states raise an alarm in at most 10 % of runs of that length."""
+    drift, runs, rng = DriftOptions(detect=True, memory_visits=10, false_alarm_steps=200), 500, np.random.default_rng(3)
+    false_alarms = crossings = 0
+    for _ in range(runs):
+        prior, counts, recent, statistic, greatest = np.full(4, 0.5), np.full(4, 20.0), np.zeros(4), 0.0, 0.0
+        for _ in range(200):
+            place = int(rng.choice(4, p=(prior + counts) / (prior + counts).sum()))
+            statistic = count_visit(prior, counts, recent, place, statistic, drift.keep, drift.keep_recent)
+            greatest = max(greatest, statistic)
+        false_alarms += greatest >= drift.alarm
+        crossings += greatest >= drift.false_alarm_steps
+    assert false_alarms <= 0.1 * runs
+    assert crossings > 0.1 * runs, "a limit of as many steps would not do"
+
+
 def test_a_change_is_detected_reported_and_forgotten() -> None:
     """State 0 led to state 1 a thousand times, then to state 2: the row is named, and its memory is the recent one."""
     spec = spec_of(1, np.zeros((3, 1)), Constraint("cost", np.zeros((3, 1)), 1.0, 0.0, learned=True))
-    learner = SafePsrl(spec, drift=DriftOptions(detect=True, memory_visits=10, false_alarm_steps=1e4, on_detect="forget"))
+    learner = SafePsrl(spec, drift=DriftOptions(detect=True, memory_visits=10, false_alarm_steps=1e3, on_detect="forget"))
     state = observed(learner, learner.initial_state(), [(0, 0, 0, 1)] * 1_000)
     state, plan = learner.start_episode(state)
     assert plan.drift is not None
@@ -107,7 +123,7 @@ def test_the_statistic_stays_finite_in_an_endless_episode() -> None:
 @pytest.mark.parametrize("on_detect", ["alert", "pause"])
 def test_without_forget_what_was_learned_stays(on_detect: str) -> None:
     spec = spec_of(1, np.zeros((3, 1)), Constraint("cost", np.zeros((3, 1)), 1.0, 0.0))
-    learner = SafePsrl(spec, drift=DriftOptions(detect=True, false_alarm_steps=10, on_detect=on_detect))
+    learner = SafePsrl(spec, drift=DriftOptions(detect=True, false_alarm_steps=1.1, on_detect=on_detect))
     state = observed(learner, learner.initial_state(), [(0, 0, 0, 1)] * 200 + [(0, 0, 0, 2)] * 20)
     after, plan = learner.start_episode(state)
     assert plan.drift is not None

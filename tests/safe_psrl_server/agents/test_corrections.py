@@ -153,7 +153,7 @@ async def test_a_correction_can_exceed_the_guard(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "drift", [{"half_life_visits": 5.0}, {"memory_visits": 2, "false_alarm_steps": 3, "on_detect": "forget"}]
+    "drift", [{"half_life_visits": 5.0}, {"memory_visits": 2, "false_alarm_steps": 1.1, "on_detect": "forget"}]
 )
 async def test_what_counts_less_by_now_cannot_be_corrected(bench: Bench, drift: dict[str, Any]) -> None:
     await bench.create(learned=True, drift=model_pb2.DriftOptions(**drift))

@@ -16,7 +16,7 @@ from safe_psrl_server.errors import FailedPreconditionError
 from tests.safe_psrl_server.bench import Bench, NewBench
 from tests.safe_psrl_server.specs import make_spec, transition
 
-SETTINGS = {"detect": True, "memory_visits": 5.0, "false_alarm_steps": 60.0}
+SETTINGS = {"detect": True, "memory_visits": 5.0, "false_alarm_steps": 6.0}
 PATHS = [[0, 0, 0]] * 12 + [[1, 0, 1], [2, 0, 0], [1, 0, 2]] * 4  # the third states of episodes: the kernel changes
 
 

@@ -117,7 +117,7 @@ async def test_an_abandoned_episode_is_not_counted(bench: Bench) -> None:
 
 
 async def test_drift_pauses_whatever_it_does_else(bench: Bench) -> None:
-    drift = model_pb2.DriftOptions(memory_visits=2, false_alarm_steps=3, on_detect="forget")
+    drift = model_pb2.DriftOptions(memory_visits=2, false_alarm_steps=1.1, on_detect="forget")
     await bench.create(drift=drift, **guard(on_drift=True))
     steps = [[transition(0, 0, 0)] * 3] * 6 + [[transition(0, 0, 3), transition(3, 0, 3), transition(3, 0, 3)]] * 6
 

@@ -20,7 +20,7 @@ from tests.safe_psrl_server.bench import Bench, NewBench
 from tests.safe_psrl_server.specs import make_problem, make_spec, transition
 
 WEIGHT = 0.3  # sums of it round
-FORGETFUL = model_pb2.DriftOptions(detect=True, memory_visits=5.0, false_alarm_steps=60.0, on_detect="forget")
+FORGETFUL = model_pb2.DriftOptions(detect=True, memory_visits=5.0, false_alarm_steps=6.0, on_detect="forget")
 
 
 def known_counts(*, learned: bool = False) -> InitialCounts:

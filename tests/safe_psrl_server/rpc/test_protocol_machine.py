@@ -49,7 +49,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.every_events = every_events
         self.runner = asyncio.Runner()
         self.run(self.open)
-        settings = {"detect": True, "memory_visits": 2.0, "false_alarm_steps": 4.0, "on_detect": "forget"} if forgets else {}
+        settings = {"detect": True, "memory_visits": 2.0, "false_alarm_steps": 1.1, "on_detect": "forget"} if forgets else {}
         self.drift = DriftOptions(**{"detect": True, **settings})
         self.run(lambda: self.bench.create(learned=learned, drift=model_pb2.DriftOptions(**settings)))
         self.learner = SafePsrl(make_problem(learned=learned), SafePsrlOptions("certified"), drift=self.drift)
