@@ -31,7 +31,7 @@ STYLES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1
 QUANTITIES: Final = {
     "objective regret": "reward below the optimum",
     "constraint regret": "cost above the budget",
-    "strong violation": "cost above the budget, without credit",
+    "strong violation": "excess cost",
 }
 FIGURES: Final = {"cumulative_regret.png": "Cumulative", "average_regret.png": "Average"}
 
