@@ -26,13 +26,6 @@ def optimal_occupancy(spec: CmdpSpec, p: Floats, budgets: Floats) -> Floats:
     return placed(inside, result)
 
 
-def safest_occupancy(spec: CmdpSpec, p: Floats, budgets: Floats) -> Floats:
-    """The same; where `budgets` cannot be kept, an occupancy that exceeds them all by as little as possible."""
-    inside, flow, entering, signals = _program(spec, p)
-    result = solve_program(-signals[0], signals[1:], budgets, flow, entering)
-    return placed(inside, least_excess(signals, budgets, flow, entering)[1] if result is None else result)
-
-
 def placed(inside: NDArray[np.bool_], variables: Floats) -> Floats:
     visits = np.zeros(inside.shape)
     visits[inside] = np.maximum(variables, 0.0)

@@ -19,7 +19,6 @@ from safe_psrl.problem.documents import options_to_document
 from safe_psrl.problem.options import CERTIFIED, LARGEST
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_proto.v1 import model_pb2
-from safe_psrl_server.agents.events import are_large
 from safe_psrl_server.agents.messages import cmdp_from_message, drift_from_message, options_from_message, policy_from_message
 from safe_psrl_server.agents.shadow import LIVE, SHADOW, check_mode
 from safe_psrl_server.agents.sizes import check_environment, check_size, table_entries
@@ -63,11 +62,6 @@ class Definition:
     def first_states(self) -> frozenset[int]:
         """Where episodes may begin."""
         return frozenset(np.flatnonzero(self.spec.initial_distribution).tolist())
-
-    @cached_property
-    def has_large_policies(self) -> bool:
-        """Whether policies are stored beside the stream."""
-        return are_large(self.message.cmdp)
 
     @cached_property
     def cost_budgets(self) -> list[float]:
