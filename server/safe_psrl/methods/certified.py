@@ -37,7 +37,7 @@ from safe_psrl.posterior.uncertainty import (
     cost_covariance,
     course_of,
     least_cautious_cost,
-    write_upper_signal,
+    with_upper_costs,
 )
 
 CONFIDENCE, CERTAIN, NONE = 0, 1, 2  # what a certificate rests on
@@ -76,8 +76,7 @@ def begin_certified_episode(
     """
     draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, counts, draft.p)
     belief = belief_of(problem.prior, problem.next_states, counts)
-    bounded = signals.copy()
-    write_upper_signal(signals[1], learned[1], sums[1], visits, problem.z, bounded[1])
+    bounded = with_upper_costs(signals, learned, sums, visits, problem.z)
     search_mixture(problem, bounded, belief, draft)
     if not draft.stop[0]:
         finish_draft(problem, signals, belief, seed, k, draft)

@@ -38,7 +38,7 @@ from safe_psrl.planning.evaluation import copy_table
 from safe_psrl.posterior.average_uncertainty import average_bound, least_worst_average
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
-from safe_psrl.posterior.uncertainty import Belief, belief_of, write_upper_signal
+from safe_psrl.posterior.uncertainty import Belief, belief_of, with_upper_costs
 
 KNOWN_DOUBT = 0.25  # of a row with `TRUSTED_VISITS`
 SHARE_STEPS = 16  # at most, of the search for a share; four to six are usual
@@ -62,8 +62,7 @@ def begin_certified_epoch(
     """Write the plan of epoch `k` from the state `start` for one constraint, as `begin_certified_episode` for an episode."""
     draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, counts, draft.p)
     belief, initial = belief_of(problem.prior, problem.next_states, counts), one_state(problem.available.shape[0], start)
-    bounded = signals.copy()
-    write_upper_signal(signals[1], learned[1], sums[1], visits, problem.z, bounded[1])
+    bounded = with_upper_costs(signals, learned, sums, visits, problem.z)
     search_epoch_mixture(problem, bounded, belief, initial, draft)
     if not draft.stop[0]:
         finish_epoch_draft(problem, signals, belief, initial, k, draft)

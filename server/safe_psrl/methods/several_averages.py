@@ -19,7 +19,7 @@ from safe_psrl.planning.optimum import policy_from_occupancy
 from safe_psrl.posterior.average_uncertainty import average_bound
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
-from safe_psrl.posterior.uncertainty import Belief, belief_of, write_upper_signal
+from safe_psrl.posterior.uncertainty import Belief, belief_of, with_upper_costs
 
 MAX_PROGRAMS = 25
 TOLERANCE = 1e-9
@@ -41,9 +41,7 @@ def begin_epoch_with_several(
     draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, counts, draft.p)
     belief, initial = belief_of(problem.prior, problem.next_states, counts), one_state(len(problem.available), start)
     belief.doubt.fill(0.0)
-    bounded = signals.copy()
-    for i in range(1, len(signals)):
-        write_upper_signal(signals[i], learned[i], sums[i], visits, problem.z, bounded[i])
+    bounded = with_upper_costs(signals, learned, sums, visits, problem.z)
     _search(problem, bounded, belief, initial, draft)
     if not draft.stop[0]:
         finish_epoch_draft(problem, signals, belief, initial, k, draft)

@@ -15,7 +15,7 @@ from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.planning.evaluation import evaluate_policy
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
-from safe_psrl.posterior.uncertainty import Belief, belief_of, least_cautious_cost, write_upper_signal
+from safe_psrl.posterior.uncertainty import Belief, belief_of, least_cautious_cost, with_upper_costs
 
 MAX_COLUMNS = 100
 EXCESS_PRICE = 1e6  # of a budget that is not kept: rewards are at most the horizon
@@ -36,9 +36,7 @@ def begin_with_several(
     """`certified.begin_certified_episode` for several constraints."""
     draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, counts, draft.p)
     belief = belief_of(problem.prior, problem.next_states, counts)
-    bounded = signals.copy()
-    for i in range(1, len(signals)):
-        write_upper_signal(signals[i], learned[i], sums[i], visits, problem.z, bounded[i])
+    bounded = with_upper_costs(signals, learned, sums, visits, problem.z)
     Columns(problem, bounded, belief, draft).search()
     if not draft.stop[0]:
         finish_draft(problem, signals, belief, seed, k, draft)
