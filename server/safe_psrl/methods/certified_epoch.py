@@ -5,7 +5,7 @@ two neighbours whose bounds lie on either side of the budget, and mixes them. Th
 share of the costly one is the greatest found for which the mixture's own bound (`average_uncertainty`) is within the budget.
 The bound is that of the long run from the current state.
 
-A row that is in doubt may lead to its worst next state and never back, which no budget for an average can bear. So policies on
+A row that is in doubt may lead to its worst next state and never back, which no budget for an average allows. So policies on
 the curve play actions with little doubt, or else those of the policy of least cost in the worst case; the rest is explored in a
 share of all steps, with which the worst case is within the budget. A plan for doubtful rows is short: an epoch ends at the
 first visit of a new pair.

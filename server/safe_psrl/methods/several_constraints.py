@@ -115,7 +115,7 @@ class Columns:
         return np.asarray(result.x[:-1]), -np.asarray(result.ineqlin.marginals), -float(result.eqlin.marginals[0])
 
     def _write(self, shares: Floats) -> None:
-        """At most as many parts have a share as there are constraints, and one: those of a basic solution."""
+        """The policies with a share are at most one more than the constraints: a basic solution."""
         draft, tau = self._draft, self._problem.tau
         padded = np.append(shares, np.zeros(len(self._policies) - len(shares)))
         parts = np.argsort(-padded)[: draft.shares.size]
