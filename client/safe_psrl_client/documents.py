@@ -237,7 +237,7 @@ def table_of(field: str, value: object, *, unknown: bool = False) -> model_pb2.T
         level = [entry for row in level for entry in row]
     for entry in level:
         if not isinstance(entry, int | float) and not (unknown and entry is None):
-            raise InvalidDocumentError(f"{field}: must be numbers (one is {entry!r:.60})")
+            raise InvalidDocumentError(f"{field}: must be numbers, got {entry!r:.60}")
     try:
         return model_pb2.Table(shape=shape, values=[nan if entry is None else float(entry) for entry in level])
     except OverflowError:  # a whole number of hundreds of digits
@@ -249,7 +249,7 @@ def integer_table_of(field: str, value: object) -> model_pb2.IntegerTable:
     table = table_of(field, value)
     for entry in table.values:
         if not (entry.is_integer() and abs(entry) < LARGEST_INTEGER):
-            raise InvalidDocumentError(f"{field}: must be whole numbers below 2^31 (one is {entry:g})")
+            raise InvalidDocumentError(f"{field}: must be whole numbers below 2^31, got {entry:g}")
     return model_pb2.IntegerTable(shape=table.shape, values=[int(entry) for entry in table.values])
 
 

@@ -1,4 +1,4 @@
-"""How an episode begins, goes on and ends."""
+"""How an episode begins, continues and ends."""
 
 from safe_psrl_conformance.check import check, require, same
 from safe_psrl_conformance.problem import HORIZON, STATES, agent_spec, seen
