@@ -18,6 +18,7 @@ from safe_psrl.methods.certified_epoch import begin_certified_epoch
 from safe_psrl.methods.epoch import EpochDraft, average_assumption_is_certain, begin_epoch, draw_action, empty_epoch_draft
 from safe_psrl.posterior.drift import DriftReading
 from safe_psrl.posterior.initial_counts import InitialCounts
+from safe_psrl.posterior.uncertainty import Observed
 from safe_psrl.problem.checks import MAX_INTEGER, checked_integer, sealed
 from safe_psrl.problem.options import DriftOptions, SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec
@@ -152,7 +153,8 @@ class ContinuingPsrl:
         signals = estimated_signals(spec, learned.signal_sums, learned.visits)
         if not self.base.options.is_certified:
             return begin_epoch(problem, signals, seed, k, start, counts, learned.dual_variables, draft)
-        known = (problem, signals, spec.learned, learned.signal_sums, learned.visits, seed, k, start, counts, draft)
+        observed = Observed(counts, signals, spec.learned, learned.signal_sums, learned.visits)
+        known = (problem, observed, seed, k, start, draft)
         if spec.num_constraints == 1:
             return begin_certified_epoch(*known)
         from safe_psrl.methods.several_averages import begin_epoch_with_several  # noqa: PLC0415  # scipy's optimisers load slowly

@@ -20,7 +20,7 @@ from safe_psrl.planning.evaluation import evaluate_mixture, evaluate_policy
 from safe_psrl.posterior.drift import DriftReading, count_visit, forget, greatest_rows, total_statistic
 from safe_psrl.posterior.initial_counts import InitialCounts, checked_initial_counts
 from safe_psrl.posterior.streams import MAX_SEED
-from safe_psrl.posterior.uncertainty import belief_of
+from safe_psrl.posterior.uncertainty import Observed, belief_of
 from safe_psrl.problem.checks import checked_integer, sealed
 from safe_psrl.problem.options import DriftOptions, SafePsrlOptions
 from safe_psrl.problem.spec import CONTINUING, CmdpSpec
@@ -232,7 +232,8 @@ class SafePsrl:
         signals = estimated_signals(spec, state.signal_sums, state.visits)
         if not self.options.is_certified:
             return begin_episode(self.problem, signals, self.seed, k, counts, state.dual_variables, draft)
-        known = (self.problem, signals, spec.learned, state.signal_sums, state.visits, self.seed, k, counts, draft)
+        observed = Observed(counts, signals, spec.learned, state.signal_sums, state.visits)
+        known = (self.problem, observed, self.seed, k, draft)
         if spec.num_constraints == 1:
             return begin_certified_episode(*known)
         from safe_psrl.methods.several_constraints import begin_with_several  # noqa: PLC0415  # scipy's optimisers load slowly

@@ -19,6 +19,7 @@ from safe_psrl.planning.optimum import checked_kernel, cost_prices, exact_optimu
 from safe_psrl.posterior.drift import count_visit, forget, total_statistic
 from safe_psrl.posterior.initial_counts import InitialCounts
 from safe_psrl.posterior.streams import ENVIRONMENT, MAX_SEED, stream_of, uniform
+from safe_psrl.posterior.uncertainty import Observed
 from safe_psrl.problem.checks import checked_integer, sealed
 from safe_psrl.problem.spec import CmdpSpec
 
@@ -167,8 +168,8 @@ class SimulatedRun:
 
         learner, world, seen, k = self.learner, self.world, self._seen, self.episode + 1
         notice_drift(learner.problem, self._memory, self.ledger)
-        rests_on = (seen.learned, seen.sums, seen.visits)
-        begin_with_several(learner.problem, seen.estimates, *rests_on, learner.seed, k, seen.counts, self.draft)
+        observed = Observed(seen.counts, seen.estimates, seen.learned, seen.sums, seen.visits)
+        begin_with_several(learner.problem, observed, learner.seed, k, self.draft)
         finish_episode(learner.problem, world, self._memory, self.ledger, self.draft, self._environment_seed, k)
         self.episode = k
 
@@ -190,8 +191,8 @@ def run_episodes(
     for k in range(first, last + 1):
         notice_drift(problem, memory, ledger)
         if draft.shares.size > 0:
-            rests_on = (seen.learned, seen.sums, seen.visits)
-            begin_certified_episode(problem, seen.estimates, *rests_on, seed, k, seen.counts, draft)
+            observed = Observed(seen.counts, seen.estimates, seen.learned, seen.sums, seen.visits)
+            begin_certified_episode(problem, observed, seed, k, draft)
         else:
             begin_episode(problem, seen.estimates, seed, k, seen.counts, seen.dual, draft)
         finish_episode(problem, world, memory, ledger, draft, environment_seed, k)

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from safe_psrl.arrays import Floats, Mask, Policies, Policy
+from safe_psrl.arrays import Floats, Policies, Policy
 from safe_psrl.compiled import compiled
 from safe_psrl.methods.episode import Draft, Problem
 from safe_psrl.methods.schedule import dual_scale_at
@@ -31,13 +31,14 @@ from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import ACTIONS, POSTERIOR, stream_of, uniform
 from safe_psrl.posterior.uncertainty import (
     Belief,
+    Observed,
     belief_of,
     certain_bound,
     confident_bound,
     cost_covariance,
     course_of,
     least_cautious_cost,
-    with_upper_costs,
+    upper_signals,
 )
 
 CONFIDENCE, CERTAIN, NONE = 0, 1, 2  # what a certificate rests on
@@ -59,27 +60,13 @@ class Point(NamedTuple):
 
 
 @compiled
-def begin_certified_episode(
-    problem: Problem,
-    signals: Floats,
-    learned: Mask,
-    sums: Floats,
-    visits: Floats,
-    seed: int,
-    k: int,
-    counts: Floats,
-    draft: Draft,
-) -> tuple[int, bool]:
-    """Write the plan of episode `k` for one constraint; return the number of kernels drawn, always 1, and True.
-
-    `signals` are the estimates; `learned`, `sums` and `visits` are the observations behind the learned ones.
-    """
-    draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, counts, draft.p)
-    belief = belief_of(problem.prior, problem.next_states, counts)
-    bounded = with_upper_costs(signals, learned, sums, visits, problem.z)
-    search_mixture(problem, bounded, belief, draft)
+def begin_certified_episode(problem: Problem, observed: Observed, seed: int, k: int, draft: Draft) -> tuple[int, bool]:
+    """Write the plan of episode `k` for one constraint; return the number of kernels drawn, always 1, and True."""
+    draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, observed.counts, draft.p)
+    belief = belief_of(problem.prior, problem.next_states, observed.counts)
+    search_mixture(problem, upper_signals(observed, problem.z), belief, draft)
     if not draft.stop[0]:
-        finish_draft(problem, signals, belief, seed, k, draft)
+        finish_draft(problem, observed.signals, belief, seed, k, draft)
     return 1, True
 
 

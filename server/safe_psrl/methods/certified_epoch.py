@@ -38,7 +38,7 @@ from safe_psrl.planning.evaluation import copy_table
 from safe_psrl.posterior.average_uncertainty import average_bound, least_worst_average
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
-from safe_psrl.posterior.uncertainty import Belief, belief_of, with_upper_costs
+from safe_psrl.posterior.uncertainty import Belief, Observed, belief_of, upper_signals
 
 KNOWN_DOUBT = 0.25  # of a row with `TRUSTED_VISITS`
 SHARE_STEPS = 16  # at most, of the search for a share; four to six are usual
@@ -48,24 +48,15 @@ BOUND_TOLERANCE = 1e-4  # of the budget, by which a mixture's bound may stay bel
 
 @compiled
 def begin_certified_epoch(
-    problem: Problem,
-    signals: Floats,
-    learned: Mask,
-    sums: Floats,
-    visits: Floats,
-    seed: int,
-    k: int,
-    start: int,
-    counts: Floats,
-    draft: EpochDraft,
+    problem: Problem, observed: Observed, seed: int, k: int, start: int, draft: EpochDraft
 ) -> tuple[int, bool]:
     """Write the plan of epoch `k` from the state `start` for one constraint, as `begin_certified_episode` for an episode."""
-    draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, counts, draft.p)
-    belief, initial = belief_of(problem.prior, problem.next_states, counts), one_state(problem.available.shape[0], start)
-    bounded = with_upper_costs(signals, learned, sums, visits, problem.z)
-    search_epoch_mixture(problem, bounded, belief, initial, draft)
+    draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, observed.counts, draft.p)
+    belief = belief_of(problem.prior, problem.next_states, observed.counts)
+    initial = one_state(problem.available.shape[0], start)
+    search_epoch_mixture(problem, upper_signals(observed, problem.z), belief, initial, draft)
     if not draft.stop[0]:
-        finish_epoch_draft(problem, signals, belief, initial, k, draft)
+        finish_epoch_draft(problem, observed.signals, belief, initial, k, draft)
     return 1, True
 
 
