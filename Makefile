@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.demo $(VENV)/.sources ## Run the service, learn through it, kill it half way, and see that nothing is lost
+demo: $(VENV)/.demo $(VENV)/.sources ## Run the service, learn through it, kill it halfway, and check that nothing is lost
 	@$(BIN)/safe-psrl demo --out $(OUT)
 
 test: ## Check a change: ruff, mypy, import contracts, generated code, fast tests; some minutes (tests/README.md)

@@ -75,8 +75,8 @@ def create(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that contradict the specification.")] = False,
     from_agent: Annotated[str, typer.Option(metavar="NAME", help="Begin with what another agent has learned.")] = "",
     from_fleet: Annotated[str, typer.Option(metavar="PATTERN", help="Begin with the mean of agents, such as 'cell/*'.")] = "",
-    weight: Annotated[float, typer.Option(metavar="W", help="What a transition of these counts; new ones count 1.")] = 1.0,
-    wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Wait that long for a service that is starting.")] = 0.0,
+    weight: Annotated[float, typer.Option(metavar="W", help="Weight of each of these transitions; new ones have 1.")] = 1.0,
+    wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Wait this long for a service that is starting.")] = 0.0,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +101,7 @@ def create(
         in_full = not isinstance(definition, str)
         apart: dict[str, Any] = {} if in_full else {"options": options, "seed": seed or 0}  # a specification contains them
         reply = client.create_agent(name, definition, **apart)
-        existed = " existed already, with the same definition" if reply.existed else " created"
+        existed = " already exists, with the same definition" if reply.existed else " created"
         warnings = "".join(f"\nwarning: {text}" for text in reply.warnings)
         _print(plain(reply), as_json, f"agent {name}{existed}{warnings}")
 
@@ -112,10 +112,10 @@ def list_agents(
     condition: Annotated[Condition | None, typer.Option(help="Only agents in this condition.")] = None,
     min_ratio: Annotated[
         float | None,
-        typer.Option("--min-ratio", metavar="R", min=0, help="Only agents whose recent cost is at least R of a budget: 0.9."),
+        typer.Option("--min-ratio", metavar="R", min=0, help="Only agents whose recent cost is at least R times a budget."),
     ] = None,
-    sort: Annotated[Sort, typer.Option(help="The order; by ratio, change and creation the greatest come first.")] = Sort.NAME,
-    limit: Annotated[int, typer.Option(metavar="N", min=0, help="At most so many agents; 0: all.")] = 0,
+    sort: Annotated[Sort, typer.Option(help="Sort order; ratio, change and creation sort descending.")] = Sort.NAME,
+    limit: Annotated[int, typer.Option(metavar="N", min=0, help="Maximum number of agents; 0 for all.")] = 0,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:

@@ -43,7 +43,7 @@ def export(
     if file is not None:
         say(f"wrote {file} ({written['bytes']:,} bytes)")
         return
-    dropped = f"; {written['dropped']:,} older ones are counts by now, and not in it" if written["dropped"] else ""
+    dropped = f"; {written['dropped']:,} older ones are only kept as counts" if written["dropped"] else ""
     say(f"wrote {transitions} ({written['rows']:,} transitions{dropped})")
 
 

@@ -1,4 +1,4 @@
-"""`safe-psrl agent compare`, `promote` and `demote`: whether a shadow agent should act, and letting it."""
+"""`safe-psrl agent compare`, `promote` and `demote`: whether a shadow agent should act, and making it live."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from safe_psrl_cli.connection import DEFAULT_TARGET, AsJson, Name, Target, conne
 if TYPE_CHECKING:
     from safe_psrl_proto.v1 import admin_pb2
 
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="For the operators who come after; kept in the history.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="For other operators; kept in the history.")]
 
 
 def compare(
@@ -47,7 +47,7 @@ def compare(
 def promote(
     name: Name,
     reason: Reason = "",
-    force: Annotated[bool, typer.Option("--force", help="Whatever the verdict of `agent compare` is.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Regardless of the verdict of `agent compare`.")] = False,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
@@ -81,7 +81,7 @@ def _report(name: str, reply: "admin_pb2.UpdateAgentResponse", as_json: bool, ou
     if as_json:
         print_json(plain(reply))
         return
-    say(f"agent {name} {outcome}" + ("" if reply.changes else "; it was so before"))
+    say(f"agent {name} {outcome}" + ("" if reply.changes else "; nothing changed"))
     for warning in reply.warnings:
         say(f"warning: {warning}")
 

@@ -23,10 +23,10 @@ def update(
             "null for the default. May be repeated.",
         ),
     ],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="For the operators who come after; kept in the history.")] = "",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="For other operators; kept in the history.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing: show the next plan before and after.")] = False,
     expected_version: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Refuse if the definition has another version; 0 for any.")
+        int, typer.Option(metavar="N", min=0, help="Fail if the definition has another version; 0 for any.")
     ] = 0,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,

@@ -11,8 +11,8 @@ Then = Annotated[
     typer.Option(
         metavar="ENVIRONMENT@N",
         show_default=False,
-        help="After N episodes the world has this environment's kernel. The problem stays: states, actions, horizon, rewards, "
-        "costs, budgets. May be repeated in ascending order.",
+        help="After N episodes, switch to this environment's kernel. States, actions, horizon, rewards, costs and budgets "
+        "stay the same. May be repeated in ascending order.",
     ),
 ]
 Walk = Annotated[

@@ -24,13 +24,13 @@ def conformance(
     only: Annotated[
         list[str] | None, typer.Option(metavar="CHAPTER", help="Only this chapter; may be repeated.", show_default=False)
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="List the checks and their demands, without connecting.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the requirements that are checked, and exit.")] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the verdicts here too.", dir_okay=False)
     ] = None,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Prefix of its agents' names.")] = "conformance-",
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Deadline of a call.")] = 10.0,
-    wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Wait that long for a service that is starting.")] = 0.0,
+    wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Wait this long for a service that is starting.")] = 0.0,
 ) -> None:
     """Check a server, or a proxy in front of one, against docs/protocol.md. Exit code 1 if a check fails.
 
@@ -97,4 +97,4 @@ def _show(verdict: "Verdict") -> None:
     if reason:
         say(f"        {' '.join(reason.split())}")
     if result == "FAIL":
-        typer.echo(f"        demanded: {check.demand}")
+        typer.echo(f"        required: {check.demand}")

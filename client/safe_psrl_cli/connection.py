@@ -45,7 +45,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 @contextmanager
 def connected(target: str, wait: float = 0.0) -> Iterator["Client"]:
-    """A client of the service at `target`, which is waited for that many seconds; its errors end the command."""
+    """A client of the service at `target`, after waiting up to that many seconds for it; its errors end the command."""
     from safe_psrl_client import Client  # noqa: PLC0415
 
     with reported_errors(target), Client(target, timeout=TIMEOUT, patience=wait, **client_credentials()) as client:

@@ -1,4 +1,4 @@
-"""`safe-psrl demo`: the service, a simulator, a crash half way, and a check that nothing was lost."""
+"""`safe-psrl demo`: the service, a simulator, a crash halfway, and a check that nothing was lost."""
 
 import tempfile
 from importlib.util import find_spec
@@ -29,9 +29,9 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the service running at the end.")] = False,
     with_console: Annotated[bool, typer.Option("--console/--no-console", help="Show it live on a web page.")] = True,
 ) -> None:
-    """Start the service, learn the paper's streaming buffer through it, kill it half way, and continue.
+    """Start the service, learn the paper's streaming buffer through it, kill it halfway, and continue.
 
-    The server is a separate process with an embedded store; the simulator plays over gRPC. Half way the server is killed
+    The server is a separate process with an embedded store; the simulator plays over gRPC. Halfway, the server is killed
     with SIGKILL and started again. At the end the posterior is compared with what was acknowledged, and with a run that
     was never interrupted. Exit code 1 if anything acknowledged was lost. Meanwhile the console shows it live: its address
     is printed.
@@ -62,7 +62,7 @@ def demo(
         from safe_psrl_cli.demo_play import DemoPlay  # noqa: PLC0415  # numba loads slowly: the service starts first
 
         play = DemoPlay(server, console)
-        console.print(f"Learning for {seconds:g} s; half way the server is killed …", highlight=False)
+        console.print(f"Learning for {seconds:g} s; halfway the server is killed …", highlight=False)
         interrupted = play.run(seconds)
         console.print("Comparing with a run that was never interrupted, and drawing: about 15 s …", highlight=False)
         summary = play.summary()

@@ -46,7 +46,7 @@ class TallyingAgent(RemoteAgent):
 
 
 class DemoPlay:
-    """Plays for some seconds against a server that is killed half way."""
+    """Plays for some seconds against a server that is killed halfway."""
 
     def __init__(self, server: ServerProcess, console: Console) -> None:
         self._server, self._console = server, console

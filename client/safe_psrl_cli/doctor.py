@@ -42,7 +42,7 @@ class Finding(NamedTuple):
 
 
 def doctor(
-    target: Annotated[str | None, typer.Option(metavar="ADDR", help="Also check the service that listens there.")] = None,
+    target: Annotated[str | None, typer.Option(metavar="ADDR", help="Also check the service at this address.")] = None,
     store: Annotated[str | None, typer.Option(metavar="STORE", help="The service's store, as in `serve`.")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="The service's configuration file.")] = None,
     as_json: AsJson = False,
@@ -128,7 +128,7 @@ def _clock() -> Finding:
     drift = (time.time() - wall) - (time.monotonic() - monotonic)
     now = datetime.now(UTC)
     sane = now.year >= OLDEST_YEAR and abs(drift) < CLOCK_SECONDS / 4
-    return _found("clock", sane, f"{now:%Y-%m-%d %H:%M:%S} UTC, drift {drift:+.3f} s", "set it, and slew it with NTP")
+    return _found("clock", sane, f"{now:%Y-%m-%d %H:%M:%S} UTC, drift {drift:+.3f} s", "synchronise the clock by NTP")
 
 
 def _store(address: str) -> Iterator[Finding]:

@@ -91,7 +91,7 @@ def experiment(
 
     if algorithms == "list":
         for known in ALGORITHMS.values():
-            told = f"; given beyond the data: {known.told}" if known.told else ""
+            told = f"; also given to it: {known.told}" if known.told else ""
             typer.echo(f"{known.name:20} {known.summary}{told}")
         return
     parameters = _parameters(settings or [])

@@ -62,7 +62,7 @@ def serve(
         str | None, typer.Option(help="Interval: 30m, 1h, 1d, or seconds.", show_default="1h", rich_help_panel=BACKUP_PANEL)
     ] = None,
     backup_keep: Annotated[
-        int | None, typer.Option(help="Newest backups that are kept.", show_default="24", rich_help_panel=BACKUP_PANEL)
+        int | None, typer.Option(help="Number of newest backups to keep.", show_default="24", rich_help_panel=BACKUP_PANEL)
     ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the effective configuration as TOML, and exit.")
@@ -130,7 +130,7 @@ def serve(
         except StoreFailedError as error:
             typer.echo(f"safe-psrl: {failure_line(error)}", err=True)
             sys.stderr.flush()
-            os._exit(STORE_FAILED)  # without finishing calls: their state may be wrong
+            os._exit(STORE_FAILED)  # without finishing calls: the state may be wrong
 
     set_up_logs(settings.log_format, settings.log_level)
     try:

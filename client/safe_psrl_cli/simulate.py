@@ -84,7 +84,7 @@ def lte_cell(
     more_ues: MoreUes = NO_MORE_UES,
     shadow: ShadowPhase = NO_SHADOW,
     continuing: Annotated[
-        bool, typer.Option("--continuing", help="A task without an end: --episodes counts windows of 10 epochs.")
+        bool, typer.Option("--continuing", help="Play a continuing task: --episodes counts windows of 10 epochs.")
     ] = False,
     on_detect: Annotated[
         Literal["alert", "forget", "pause"], typer.Option(help="What agents that are created do when they detect drift.")
@@ -124,7 +124,7 @@ def lte_cell(
     safe-psrl simulate lte-cell --continuing --episodes 2000 --figure endless.png
     """
     if continuing and shared:
-        raise typer.BadParameter("a task without an end has one course: an agent cannot be shared", param_hint="--continuing")
+        raise typer.BadParameter("an agent cannot be shared in a continuing task; drop --shared", param_hint="--continuing")
     if shadow.episodes >= episodes:
         raise typer.BadParameter(f"must end before the last of {episodes} episodes", param_hint="--shadow")
     from safe_psrl_cli.tables import show_lte_cell  # noqa: PLC0415
@@ -159,7 +159,9 @@ def base_stations(
         int, typer.Option(metavar="D", min=1, max=MAX_DEVICES, help="Cameras, pedestrians and vehicles that watch media.")
     ] = 300,
     episodes: Episodes = 30,
-    agents_per: Annotated[Literal["cell", "class", "device"], typer.Option(help="What has its own agent.")] = "cell",
+    agents_per: Annotated[
+        Literal["cell", "class", "device"], typer.Option(help="An agent for each cell, class of devices, or device.")
+    ] = "cell",
     method: Method = "certified",
     seed: Annotated[
         int, typer.Option(metavar="N", min=0, max=2**31, help="Seed of the world, the players and the agents.")

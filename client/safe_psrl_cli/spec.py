@@ -108,7 +108,7 @@ def _message(scenario: "Scenario", environment: str, settings: list[str]) -> "mo
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
-    yield "{name}: {num_states} states, {num_actions} actions, horizon {horizon}: correct".format(**found)
+    yield "{name}: {num_states} states, {num_actions} actions, horizon {horizon}: valid".format(**found)
     fallback = "with" if found["has_fallback"] else "without"
     yield f"  method {found['method']}, seed {found['seed']}, {fallback} a fallback policy"
     for constraint in found["constraints"]:

@@ -56,7 +56,7 @@ def restore(
 @app.command("copy")
 def copy(
     source: Annotated[str, typer.Option("--from", metavar="STORE", help="sqlite:DIR or postgresql://HOST/DATABASE.")],
-    target: Annotated[str, typer.Option("--to", metavar="STORE", help="The same; must have none of the agents yet.")],
+    target: Annotated[str, typer.Option("--to", metavar="STORE", help="A store that has none of these agents.")],
 ) -> None:
     """Copy all agents from one store to another, read each one back, and compare.
 
@@ -76,7 +76,7 @@ def copy(
 
 def _directory(store: str) -> Path:
     if not store.startswith(SCHEME) or store == SCHEME:
-        raise typer.BadParameter(f"{store!r} is no embedded store: write sqlite:DIR", param_hint="STORE")
+        raise typer.BadParameter(f"{store!r} is not an embedded store: use sqlite:DIR", param_hint="STORE")
     return Path(store.removeprefix(SCHEME))
 
 
@@ -88,7 +88,7 @@ def _copy_directory(source: Path, destination: Path) -> str:
         copied = copy_directory(source, destination)
     except StoreError as error:
         leave(str(error), USER_MISTAKE)
-    return f"{copied.agents:,} agents as of commit {copied.commits:,}, {copied.size:,} bytes, all read back and whole"
+    return f"{copied.agents:,} agents as of commit {copied.commits:,}, {copied.size:,} bytes, all read back intact"
 
 
 async def _copy_agents(source: "EventStore", target: "EventStore") -> list[int]:

@@ -72,8 +72,8 @@ class RemoteAgent:
     In every mode a call is retried while the service is unavailable, for up to `client.patience` seconds; the server recognises
     repetitions. So a restart of the server is a pause, and no step is lost or learned twice.
 
-    A continuing task has no last step: `finish`, `abandon` and `close` leave it where it is, and `begin` goes on from there. In
-    the mode `local` a policy comes with the number of steps for which it is valid; they are reported at once, by `finish` or by
+    A continuing task has no last step: `finish`, `abandon` and `close` leave it where it is, and `begin` resumes it. In the
+    mode `local` a policy comes with the number of steps for which it is valid; they are reported at once, by `finish` or by
     the last of them.
     """
 

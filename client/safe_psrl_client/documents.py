@@ -38,9 +38,12 @@ CMDP_FIELDS: Final = (*(name for name in _fields_of(model_pb2.CmdpSpec) if name 
 REQUIRED: Final = ("num_states", "num_actions", "horizon", "reward", "constraints")
 CONSTRAINT_FIELDS: Final = ("name", "cost", "cost_budget", "satisfiable_cost", "learned")
 OPTION_FIELDS: Final = _fields_of(model_pb2.SafePsrlOptions)
-DRIFT_FIELDS: Final = _fields_of(model_pb2.DriftOptions)
-GUARD_FIELDS: Final = _fields_of(model_pb2.Guard)
-WARM_START_FIELDS: Final = _fields_of(model_pb2.WarmStart)
+PARTS: Final[Mapping[str, type[Message]]] = {  # of a definition: the fields that are tables of fields
+    "options": model_pb2.SafePsrlOptions,
+    "drift": model_pb2.DriftOptions,
+    "guard": model_pb2.Guard,
+    "warm_start": model_pb2.WarmStart,
+}
 AGENT_FIELDS: Final = tuple(name for name in _fields_of(model_pb2.AgentSpec) if name != "cmdp")
 NAMES: Final = ("state_names", "action_names")
 MASKS: Final = ("available_actions", "support")
@@ -94,28 +97,14 @@ def options_from_document(document: Mapping[str, Any]) -> model_pb2.SafePsrlOpti
     return options
 
 
-def drift_from_document(document: Mapping[str, Any]) -> model_pb2.DriftOptions:
-    """How the agent watches for changes."""
-    check_fields(document, DRIFT_FIELDS, "drift.")
-    drift = model_pb2.DriftOptions()
-    fill(drift, document, "drift.")
-    return drift
-
-
-def guard_from_document(document: Mapping[str, Any]) -> model_pb2.Guard:
-    """When the agent pauses itself."""
-    check_fields(document, GUARD_FIELDS, "guard.")
-    guard = model_pb2.Guard()
-    fill(guard, document, "guard.")
-    return guard
-
-
-def warm_start_from_document(document: Mapping[str, Any]) -> model_pb2.WarmStart:
-    """What the agent begins with."""
-    check_fields(document, WARM_START_FIELDS, "warm_start.")
-    warm_start = model_pb2.WarmStart()
-    fill(warm_start, document, "warm_start.")
-    return warm_start
+def part_from_document(part: str, document: Mapping[str, Any]) -> Message:
+    """The part of a definition with that name in `PARTS`."""
+    if part == "options":
+        return options_from_document(document)
+    message = PARTS[part]()
+    check_fields(document, _fields_of(PARTS[part]), f"{part}.")
+    fill(message, document, f"{part}.")
+    return message
 
 
 def spec_to_document(spec: model_pb2.AgentSpec) -> dict[str, Any]:
@@ -132,14 +121,10 @@ def spec_to_document(spec: model_pb2.AgentSpec) -> dict[str, Any]:
 def fill_agent(spec: model_pb2.AgentSpec, fields: dict[str, Any]) -> None:
     """Write the fields of a table `agent`."""
     check_fields(fields, AGENT_FIELDS, "agent.")
-    if "options" in fields:
-        spec.options.CopyFrom(options_from_document(_table_of_fields("agent.options", fields.pop("options"))))
-    if "drift" in fields:
-        spec.drift.CopyFrom(drift_from_document(_table_of_fields("agent.drift", fields.pop("drift"))))
-    if "guard" in fields:
-        spec.guard.CopyFrom(guard_from_document(_table_of_fields("agent.guard", fields.pop("guard"))))
-    if "warm_start" in fields:
-        spec.warm_start.CopyFrom(warm_start_from_document(_table_of_fields("agent.warm_start", fields.pop("warm_start"))))
+    for part in PARTS:
+        if part in fields:
+            document = _table_of_fields(f"agent.{part}", fields.pop(part))
+            getattr(spec, part).CopyFrom(part_from_document(part, document))
     if "fallback_policy" in fields:
         table = table_of("agent.fallback_policy", fields.pop("fallback_policy"))
         if len(table.shape) != 2 or not all(value.is_integer() for value in table.values):
@@ -252,7 +237,7 @@ def table_of(field: str, value: object, *, unknown: bool = False) -> model_pb2.T
         level = [entry for row in level for entry in row]
     for entry in level:
         if not isinstance(entry, int | float) and not (unknown and entry is None):
-            raise InvalidDocumentError(f"{field}: must be numbers (one is {entry!r:.60})")
+            raise InvalidDocumentError(f"{field}: must be numbers, got {entry!r:.60}")
     try:
         return model_pb2.Table(shape=shape, values=[nan if entry is None else float(entry) for entry in level])
     except OverflowError:  # a whole number of hundreds of digits
@@ -264,7 +249,7 @@ def integer_table_of(field: str, value: object) -> model_pb2.IntegerTable:
     table = table_of(field, value)
     for entry in table.values:
         if not (entry.is_integer() and abs(entry) < LARGEST_INTEGER):
-            raise InvalidDocumentError(f"{field}: must be whole numbers below 2^31 (one is {entry:g})")
+            raise InvalidDocumentError(f"{field}: must be whole numbers below 2^31, got {entry:g}")
     return model_pb2.IntegerTable(shape=table.shape, values=[int(entry) for entry in table.values])
 
 

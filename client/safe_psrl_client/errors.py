@@ -40,9 +40,9 @@ ENDED_BY_SERVER: Final = "CANCELLED"
 
 
 class SafePsrlClientError(Exception):
-    """Base of every error that this package raises on purpose. `reason` and `metadata` are for programs."""
+    """Base of every error that this package raises. `reason` and `metadata` are for programs."""
 
-    code: ClassVar[grpc.StatusCode | None] = None  # None: found on this side
+    code: ClassVar[grpc.StatusCode | None] = None  # None: raised without a reply of the server
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class EpisodeOpenError(FailedPreconditionError):
 
     @property
     def expected_step(self) -> int | None:
-        """The step at which the open episode would go on."""
+        """The next step of the open episode."""
         return self._number("expected_step")
 
 

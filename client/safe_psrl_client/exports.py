@@ -16,7 +16,7 @@ def seal(snapshot: bytes) -> bytes:
 
 
 def unseal(content: bytes) -> bytes:
-    """The snapshot in `content`. Raises `InvalidDocumentError` if it is not what was sealed."""
+    """The snapshot in `content`. Raises `InvalidDocumentError` if it is malformed or damaged."""
     heading, newline, snapshot = content.partition(b"\n")
     if not newline or not heading.startswith(FORMAT):
         raise InvalidDocumentError("this is not an exported agent (format 1)")
@@ -30,7 +30,7 @@ def seal_parts(parts: Sequence[admin_pb2.ExportAgentResponse]) -> bytes:
     snapshot = b"".join(part.chunk for part in parts)
     digest = next((part.digest for part in reversed(parts) if part.digest), b"")
     if hashlib.sha256(snapshot).digest() != digest:
-        raise DataLossError("the export was damaged on its way: its digest does not match", "DIGEST_MISMATCH")
+        raise DataLossError("the export was damaged in transit: its digest does not match", "DIGEST_MISMATCH")
     return seal(snapshot)
 
 

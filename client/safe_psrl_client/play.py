@@ -37,7 +37,7 @@ def play(
     on_episode: Callable[[EpisodeResult], None] | None = None,
     incumbent: Controller | None = None,
 ) -> list[EpisodeResult]:
-    """Play that many episodes; `on_episode` is called after each is learned.
+    """Play that many episodes; `on_episode` is called after each one is learned.
 
     `incumbent`, the controller in charge, acts while the agent is in shadow. Without it, a shadow agent is an
     `InvalidArgumentError`.

@@ -117,7 +117,7 @@ class EpisodeCursor:
 
     @property
     def is_continuing(self) -> bool:
-        """Whether the task has no episodes: it goes on until it is no longer played, and the server keeps its place."""
+        """Whether the task has no episodes: it never ends, and the server keeps its place."""
         return self.horizon == 0
 
     def step_request(self, seen: Transition) -> control_pb2.StepRequest:
@@ -200,5 +200,5 @@ def create_agent(
     if not isinstance(definition, model_pb2.AgentSpec):
         raise InvalidArgumentError(f"definition = {definition!r:.60}: must be AgentSpec or the name of a preset")
     if options is not None or seed:
-        raise InvalidArgumentError("options and seed belong into the specification: set definition.options and definition.seed")
+        raise InvalidArgumentError("options and seed belong in the specification: set definition.options and definition.seed")
     return message_of(admin_pb2.CreateAgentRequest, agent=agent, spec=definition)

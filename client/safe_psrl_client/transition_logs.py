@@ -25,7 +25,7 @@ def count_file(
     columns: Mapping[str, str] | None = None,
     report: Callable[[int], None] = lambda _rows: None,
 ) -> None:
-    """Count the rows of a log. `columns` has the file's names by ours. Raises `InvalidDocumentError` if it is no log."""
+    """Count the rows of a log. `columns` has the file's names by ours. Raises `InvalidDocumentError` if it is not a log."""
     names = columns_of(constraints, columns or {})
     seen = 0
     for fields in _rows(path, set(names.values())):
@@ -94,7 +94,7 @@ def _parquet_rows(path: Path, wanted: AbstractSet[str]) -> Iterator[Mapping[str,
 def row_of(fields: Mapping[str, Any], constraints: Sequence[str]) -> LoggedStep:
     """A row from values by name: text or numbers. Costs are `cost` where there is one constraint, or `cost.NAME`.
 
-    Raises ValueError that says what is wrong.
+    Raises a ValueError whose message describes the problem.
     """
     whole = {name: _whole(name, fields.get(name)) for name in ("state", "action", "next_state")}
     step, reward = fields.get("step"), fields.get("reward")
@@ -111,7 +111,7 @@ def row_of(fields: Mapping[str, Any], constraints: Sequence[str]) -> LoggedStep:
 def _whole(name: str, value: Any) -> int:
     number = _number(name, value)
     if not number.is_integer():
-        raise ValueError(f"{name} must be a whole number, is {value!r:.60}")
+        raise ValueError(f"{name} must be a whole number, got {value!r:.60}")
     return int(number)
 
 
@@ -121,4 +121,4 @@ def _number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number, is {value!r:.60}") from None
+        raise ValueError(f"{name} must be a number, got {value!r:.60}") from None

@@ -9,27 +9,16 @@
 None stands for the default.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from safe_psrl_client.documents import (
-    check_fields,
-    drift_from_document,
-    fill,
-    fill_agent,
-    guard_from_document,
-    options_from_document,
-)
+from safe_psrl_client.documents import check_fields, fill, fill_agent, part_from_document
 from safe_psrl_client.errors import InvalidDocumentError
 from safe_psrl_proto.v1 import model_pb2
 
 TABLES: Final = ("reward", "available_actions")
 OF_CONSTRAINTS: Final = ("cost_budget", "satisfiable_cost", "cost")
-PARTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
-    "options": options_from_document,
-    "drift": drift_from_document,
-    "guard": guard_from_document,
-}
+PARTS: Final = ("options", "drift", "guard")
 OF_AGENTS: Final = (*PARTS, "fallback_policy", "max_open_episodes", "episode_timeout_seconds", "max_epoch_steps", "mode")
 FIELDS: Final = (*TABLES, *OF_AGENTS, *(f"constraints.NAME.{field}" for field in OF_CONSTRAINTS))
 
@@ -67,7 +56,7 @@ def _fill_agent_field(spec: model_pb2.AgentSpec, head: str, field: str, value: A
     elif head in PARTS:
         part = getattr(spec, head)
         check_fields({field: value}, tuple(part.DESCRIPTOR.fields_by_name), f"{head}.")
-        part.MergeFrom(PARTS[head](_given(field, value)))
+        part.MergeFrom(part_from_document(head, _given(field, value)))
     else:
         raise InvalidDocumentError(f"{head}.{field}: is not a field; {head} is set as a whole")
 

@@ -113,12 +113,12 @@ class LogCounter:
             ("next_state", row.next_state, num_states),
         ):
             if not 0 <= value < most:
-                return f"{name} must be from 0 to {most - 1}, is {value}"
+                return f"{name} must be from 0 to {most - 1}, got {value}"
         needs_step = steps > 1 or (shapes.learns_signals and shapes.signals[1] > 1)
         if row.step is None and needs_step:
-            return "step is missing, and the problem differs by step"
+            return "step is missing, but the problem differs by step"
         if row.step is not None and not 0 <= row.step < self._horizon:
-            return f"step must be from 0 to {self._horizon - 1}, is {row.step}"
+            return f"step must be from 0 to {self._horizon - 1}, got {row.step}"
         if self._available and not self._available[row.state * num_actions + row.action]:
             return f"action {row.action} is not available in state {row.state}"
         if self._place(row) < 0:
@@ -127,12 +127,12 @@ class LogCounter:
 
     def _signal_contradiction(self, row: LoggedStep) -> str:
         if self._shapes.learns_reward and row.reward is None:
-            return "reward is missing, and it is learned"
+            return "reward is missing, but the agent learns it"
         if len(row.costs) != len(self._names) and (row.costs or self._shapes.learns_costs):
-            return f"costs must be {len(self._names)}, one per constraint, are {len(row.costs)}"
+            return f"costs must have {len(self._names)} entries, one per constraint, got {len(row.costs)}"
         for name, value in zip(("reward", *self._names), (row.reward or 0.0, *row.costs), strict=False):
             if not 0 <= value <= 1:
-                return f"{name} must be from 0 to 1, is {value:g}"
+                return f"{name} must be from 0 to 1, got {value:g}"
         return ""
 
     def _pair(self, row: LoggedStep, steps: int) -> int:

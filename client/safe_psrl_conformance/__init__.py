@@ -1,6 +1,6 @@
-"""The conformance kit: does what listens at an address, a server or a proxy before one, keep the protocol of docs/protocol.md?
+"""The conformance kit: checks that a server, or a proxy in front of one, follows the protocol of docs/protocol.md.
 
-It needs the light client alone. Checks are grouped by chapters of that page; `run` makes a verdict of each. They work on
+It needs only the light client. Checks are grouped by chapters of that page; `run` returns a verdict for each. They work on
 agents of their own, which are deleted at the end.
 """
 

@@ -10,9 +10,9 @@ from safe_psrl_proto.v1 import admin_pb2
 def creation_is_idempotent(wire: Wire) -> None:
     request = admin_pb2.CreateAgentRequest(agent=wire.new_name(), spec=agent_spec())
     first = wire.call(wire.admin.CreateAgent, request)
-    require(not first.existed, "the first reply says that the agent existed")
+    require(not first.existed, "the first reply reports that the agent existed")
     again = wire.call(wire.admin.CreateAgent, request)
-    require(again.existed, "the second reply does not say that the agent existed")
+    require(again.existed, "the second reply does not report that the agent existed")
     same("the version", again.status.version, first.status.version)
 
 
@@ -24,7 +24,7 @@ def creation_conflict(wire: Wire) -> None:
     same("metadata `agent`", found.metadata.get("agent"), name)
 
 
-@check("an agent that was deleted is NOT_FOUND, AGENT_NOT_FOUND, in both services")
+@check("a deleted agent is NOT_FOUND, AGENT_NOT_FOUND, in both services")
 def deleted_is_gone(wire: Wire) -> None:
     name = wire.create()
     wire.call(wire.admin.DeleteAgent, admin_pb2.DeleteAgentRequest(agent=name))
@@ -32,7 +32,7 @@ def deleted_is_gone(wire: Wire) -> None:
     wire.refused("NOT_FOUND AGENT_NOT_FOUND", wire.act, name, 0)
 
 
-@check("ListAgents is ordered by name, and pages neither repeat nor leave out an agent")
+@check("ListAgents is ordered by name, and pages neither repeat nor omit an agent")
 def listing_in_pages(wire: Wire) -> None:
     made = sorted(wire.create() for _ in range(3))
     first = wire.call(wire.admin.ListAgents, admin_pb2.ListAgentsRequest(page_size=1000))

@@ -1,4 +1,4 @@
-"""A check: a name, what it demands, and a function that fails if it is not given; and running checks to verdicts."""
+"""A check: a name, a requirement of the protocol, and a function that fails if it is not met; and running checks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class FailedError(Exception):
-    """The demand is not met: what came instead."""
+    """The requirement is not met; the message says what happened instead."""
 
 
 class SkippedError(Exception):
-    """It cannot be checked here: why."""
+    """The check cannot run here; the message says why."""
 
 
 class Check(NamedTuple):
-    """One demand of the protocol."""
+    """One requirement of the protocol."""
 
     chapter: str
     name: str
@@ -78,7 +78,7 @@ def _short(value: object) -> str:
 
 
 class Verdict(NamedTuple):
-    """What became of a check, and why unless it passed."""
+    """The result of a check, and the reason unless it passed."""
 
     check: Check
     result: Literal["pass", "FAIL", "skipped"]
@@ -91,7 +91,7 @@ def selected(chapters: Sequence[str] = ()) -> list[Check]:
 
 
 def run(wire: "Wire", checks: Sequence[Check]) -> Iterator[Verdict]:
-    """A verdict after the other. Agents of a check are deleted before the next one begins."""
+    """Yield the verdicts one by one. Agents of a check are deleted before the next one begins."""
     for check in checks:
         try:
             yield _judged(wire, check)
@@ -107,7 +107,7 @@ def _judged(wire: "Wire", check: Check) -> Verdict:
     except FailedError as error:
         return Verdict(check, "FAIL", str(error))
     except grpc.RpcError as error:
-        return Verdict(check, "FAIL", f"a call that must succeed: {error.code().name}, {error.details()}")
+        return Verdict(check, "FAIL", f"a call that must succeed failed: {error.code().name}, {error.details()}")
     except SafePsrlClientError as error:  # of a stream
-        return Verdict(check, "FAIL", f"a message that must succeed: {error}")
+        return Verdict(check, "FAIL", f"a message that must succeed failed: {error}")
     return Verdict(check, "pass", "")

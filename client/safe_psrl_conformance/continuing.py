@@ -18,7 +18,7 @@ def _continuing(**fields: Any) -> model_pb2.AgentSpec:
     return spec
 
 
-@check("the step that ends an epoch begins the next: the reply has its number and step 0, and so has a repeated call")
+@check("the step that ends an epoch begins the next: the reply has its number and step 0, also when the call is repeated")
 def epochs_follow_each_other(wire: Wire) -> None:
     name = wire.create(spec=_continuing(max_epoch_steps=1))
     started = wire.start(name, state=0)
@@ -31,7 +31,7 @@ def epochs_follow_each_other(wire: Wire) -> None:
     same("transitions", wire.status(name).transitions, 1)
 
 
-@check("StartEpisode of a running task replies where it is; from another state it is STATE_MISMATCH unless abandon_open")
+@check("StartEpisode of a running task returns its place; from another state it is STATE_MISMATCH unless abandon_open")
 def the_running_task_is_found(wire: Wire) -> None:
     name = wire.create(spec=_continuing(max_epoch_steps=1))
     wire.start(name, state=0)
@@ -42,7 +42,7 @@ def the_running_task_is_found(wire: Wire) -> None:
     same("the epoch after a reset", wire.start(name, state=1, abandon_open=True).episode, 3)
 
 
-@check("GetAction and ReportTransition work with agent and state alone, across epochs")
+@check("GetAction and ReportTransition need only agent and state, across epochs")
 def agent_and_state_alone(wire: Wire) -> None:
     name = wire.create(spec=_continuing(max_epoch_steps=1))
     for epoch in range(1, 4):
@@ -58,7 +58,7 @@ def no_end(wire: Wire) -> None:
     wire.refused_unchanged(name, "INVALID_ARGUMENT", wire.step, name, seen(terminal=True), episode=1, step=0)
 
 
-@check("a policy comes with the numbers of its actions; the reported part that ends the epoch brings the next, also repeated")
+@check("a policy comes with the draws of its actions; reporting the end of an epoch returns the next one, also when repeated")
 def policies_are_played_elsewhere(wire: Wire) -> None:
     name = wire.create(spec=_continuing(max_epoch_steps=1))
     place = wire.start(name, state=0, with_policy=True)

@@ -1,4 +1,4 @@
-"""How an episode begins, goes on and ends."""
+"""How an episode begins, continues and ends."""
 
 from safe_psrl_conformance.check import check, require, same
 from safe_psrl_conformance.problem import HORIZON, STATES, agent_spec, seen
@@ -6,7 +6,7 @@ from safe_psrl_conformance.wire import Wire
 from safe_psrl_proto.v1 import control_pb2, events_pb2
 
 
-@check("StartEpisode begins episode 1, with the problem's horizon, a policy if asked for, and that policy's action")
+@check("StartEpisode begins episode 1, with the problem's horizon, a policy if requested, and that policy's action")
 def beginning(wire: Wire) -> None:
     name = wire.create()
     reply = wire.start(name, state=1, request_id="a", with_policy=True)
@@ -17,7 +17,7 @@ def beginning(wire: Wire) -> None:
     same("open episodes", list(wire.status(name).open_episodes), [1])
 
 
-@check("GetAction without an episode begins one if none is open, and is of that one afterwards")
+@check("GetAction without an episode begins one if none is open, and then belongs to it")
 def beginning_by_acting(wire: Wire) -> None:
     name = wire.create()
     first, again = wire.act(name, 0), wire.act(name, 0)
@@ -26,7 +26,7 @@ def beginning_by_acting(wire: Wire) -> None:
     same("episodes started", wire.status(name).episode, 1)
 
 
-@check("a second episode is refused with EPISODE_OPEN, open_episode and expected_step; abandon_open makes room for it")
+@check("a second episode is rejected with EPISODE_OPEN, open_episode and expected_step, unless abandon_open is set")
 def one_at_a_time(wire: Wire) -> None:
     name = wire.create_started()
     wire.report(name, seen(), episode=1, step=0)
@@ -53,7 +53,7 @@ def last_step_completes(wire: Wire) -> None:
     same("open episodes", list(status.open_episodes), [])
 
 
-@check("a terminal transition completes the episode early, and says so when it is repeated")
+@check("a terminal transition completes the episode early, and reports so when repeated")
 def terminal_completes(wire: Wire) -> None:
     name = wire.create_started()
     reply = wire.step(name, seen(terminal=True), episode=1, step=0)
@@ -65,7 +65,7 @@ def terminal_completes(wire: Wire) -> None:
     same("completed episodes", wire.status(name).completed_episodes, 1)
 
 
-@check("EndEpisode truncates, keeps what was reported, and does not count as completed; steps after it are EPISODE_CLOSED")
+@check("EndEpisode truncates and keeps what was reported; the episode is not completed, and later steps are EPISODE_CLOSED")
 def breaking_off(wire: Wire) -> None:
     name = wire.create_started()
     wire.report(name, seen(), episode=1, step=0)
@@ -77,7 +77,7 @@ def breaking_off(wire: Wire) -> None:
     wire.refused_unchanged(name, "FAILED_PRECONDITION EPISODE_CLOSED", wire.report, name, seen(), episode=1, step=1)
 
 
-@check("with several episodes open, a call must say which is meant: EPISODE_AMBIGUOUS")
+@check("with several episodes open, a call must name one, else it is EPISODE_AMBIGUOUS")
 def several_at_once(wire: Wire) -> None:
     name = wire.create(spec=agent_spec(max_open_episodes=2))
     same("the episodes", [wire.start(name, request_id=key).episode for key in "ab"], [1, 2])
@@ -85,7 +85,7 @@ def several_at_once(wire: Wire) -> None:
     same("the step of episode 2", wire.report(name, seen(), episode=2, step=0).step, 0)
 
 
-@check("ReportEpisode enters a trajectory; steps reported before count as duplicates")
+@check("ReportEpisode records a trajectory; steps reported before count as duplicates")
 def whole_trajectory(wire: Wire) -> None:
     name = wire.create_started()
     wire.report(name, seen(), episode=1, step=0)
@@ -95,7 +95,7 @@ def whole_trajectory(wire: Wire) -> None:
     same("transitions", wire.status(name).transitions, HORIZON)
 
 
-@check("ReportEpisode with `next` begins the next episode in the same act, planned with what it reports")
+@check("ReportEpisode with `next` begins the next episode in the same transaction, planned with what it reports")
 def report_and_begin(wire: Wire) -> None:
     names = [wire.create(), wire.create()]
     trajectory = [seen(0, 1, 2), seen(2, 2, 3), seen(3, 0, 1)]

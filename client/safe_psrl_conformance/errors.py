@@ -1,4 +1,4 @@
-"""Refusals say what is wrong, to people and to programs."""
+"""Errors report what is wrong, to people and to programs."""
 
 from safe_psrl_conformance.check import check, require, same
 from safe_psrl_conformance.problem import agent_spec, seen
@@ -6,7 +6,7 @@ from safe_psrl_conformance.wire import Wire
 from safe_psrl_proto.v1 import admin_pb2
 
 
-@check("a refusal carries google.rpc.ErrorInfo with the domain, a reason, and metadata")
+@check("an error carries google.rpc.ErrorInfo with the domain, a reason, and metadata")
 def details(wire: Wire) -> None:
     name = wire.new_name()
     found = wire.refused("NOT_FOUND AGENT_NOT_FOUND", wire.act, name, 0)
@@ -33,7 +33,7 @@ def fields_are_named(wire: Wire) -> None:
         same("metadata `field`", found.metadata.get("field"), field)
 
 
-@check("unavailable actions, impossible next states and impossible first states have reasons of their own")
+@check("unavailable actions, impossible next states and impossible first states each have their own reason")
 def impossible_steps(wire: Wire) -> None:
     name = wire.create_started()
     for transition, reason in (
@@ -44,7 +44,7 @@ def impossible_steps(wire: Wire) -> None:
         wire.refused_unchanged(name, f"INVALID_ARGUMENT {reason}", wire.report, name, transition, episode=1, step=0)
 
 
-@check("a definition that cannot be is refused by its field, and no agent is made")
+@check("an invalid definition is rejected with the name of its field, and no agent is created")
 def bad_definition(wire: Wire) -> None:
     name, spec = wire.new_name(), agent_spec()
     spec.cmdp.constraints[0].cost_budget = -1
@@ -54,14 +54,14 @@ def bad_definition(wire: Wire) -> None:
     wire.refused("NOT_FOUND AGENT_NOT_FOUND", wire.status, name)
 
 
-@check("episodes that never were are EPISODE_NOT_FOUND; reports while none is open are NO_EPISODE")
+@check("episodes that never existed are EPISODE_NOT_FOUND; reports while none is open are NO_EPISODE")
 def missing_episodes(wire: Wire) -> None:
     name = wire.create()
     wire.refused("NOT_FOUND EPISODE_NOT_FOUND", wire.report, name, seen(), episode=5, step=0)
     wire.refused("FAILED_PRECONDITION NO_EPISODE", wire.report, name, seen())
 
 
-@check("long nonsense is refused like short: the status arrives whole")
+@check("long invalid values are rejected like short ones: the status arrives complete")
 def long_nonsense(wire: Wire) -> None:
     found = wire.refused("NOT_FOUND AGENT_NOT_FOUND", wire.act, wire.prefix + "x" * 20_000, 0)
     require(len(str(found)) < 4_000, f"the message has {len(str(found))} characters")

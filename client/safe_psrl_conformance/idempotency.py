@@ -1,4 +1,4 @@
-"""What carries a key can be repeated, and happens once."""
+"""Calls that carry a key can be repeated, and are applied once."""
 
 from safe_psrl_conformance.check import check, same
 from safe_psrl_conformance.problem import HORIZON, agent_spec, seen
@@ -24,7 +24,7 @@ def start_conflict(wire: Wire) -> None:
 
 
 @check(
-    "GetAction for the same episode, step and state gives the same action and writes nothing; earlier steps may be asked for"
+    "GetAction for the same episode, step and state gives the same action and writes nothing; earlier steps may be requested"
 )
 def action_repeated(wire: Wire) -> None:
     name = wire.create_started()
@@ -35,7 +35,7 @@ def action_repeated(wire: Wire) -> None:
     same("the version", wire.status(name).version, before)
 
 
-@check("a transition reported again is a duplicate and not learned twice, by ReportTransition and Step alike")
+@check("a transition reported again is a duplicate and not learned twice, by ReportTransition or Step")
 def report_repeated(wire: Wire) -> None:
     name = wire.create_started()
     wire.report(name, seen(), episode=1, step=0)
@@ -67,7 +67,7 @@ def report_conflict(wire: Wire) -> None:
         same("metadata `step`", found.metadata.get("step"), "0")
 
 
-@check("ReportEpisode repeated, with its `next`, gives the same next episode, and everything happens once")
+@check("ReportEpisode repeated, with its `next`, gives the same next episode, and everything is applied once")
 def trajectory_repeated(wire: Wire) -> None:
     name = wire.create_started()
     following = control_pb2.StartEpisodeRequest(request_id="b", state=0, with_policy=True)
@@ -79,7 +79,7 @@ def trajectory_repeated(wire: Wire) -> None:
     same("the version", wire.status(name).version, before)
 
 
-@check("ReportEpisode enters all or nothing: a bad transition at its end leaves no trace, and begins no episode")
+@check("ReportEpisode is atomic: with an invalid last transition it changes nothing, and begins no episode")
 def trajectory_all_or_none(wire: Wire) -> None:
     name = wire.create_started()
     following = control_pb2.StartEpisodeRequest(request_id="b")
@@ -92,7 +92,7 @@ def trajectory_all_or_none(wire: Wire) -> None:
     )
 
 
-@check("EndEpisode repeated says how the episode ended the first time, whatever it asks for")
+@check("EndEpisode repeated returns how the episode ended the first time, whatever it requests")
 def end_repeated(wire: Wire) -> None:
     name = wire.create_started()
     first = wire.end(name, 1, "EPISODE_END_TRUNCATED")

@@ -42,7 +42,7 @@ def round_trip(wire: Wire) -> None:
     same("its horizon", plans[1].horizon, HORIZON)
 
 
-@check("an import whose digest does not match is refused by its field, and no agent is made")
+@check("an import whose digest does not match is rejected with the name of the field, and no agent is created")
 def damaged_import(wire: Wire) -> None:
     name, copy = wire.create(), wire.new_name()
     data, _ = _exported(wire, name)
@@ -57,7 +57,7 @@ def import_onto_another(wire: Wire) -> None:
     wire.refused_unchanged(other, "ALREADY_EXISTS AGENT_EXISTS", _import, wire, other, *_exported(wire, name))
 
 
-@check("VerifyAgent finds that what is stored gives what is served")
+@check("VerifyAgent finds that the stored events give the served state")
 def verified(wire: Wire) -> None:
     name = wire.create_started()
     wire.report(name, seen(), episode=1, step=0)

@@ -1,4 +1,4 @@
-"""Steps come one after the other."""
+"""Steps are reported in order."""
 
 from safe_psrl_conformance.check import check, same
 from safe_psrl_conformance.problem import seen
@@ -13,7 +13,7 @@ def gap(wire: Wire) -> None:
         same("metadata `expected_step`", found.metadata.get("expected_step"), "0")
 
 
-@check("a step begins where the one before led: STATE_MISMATCH with expected_state otherwise")
+@check("a step begins where the previous one led, else it is STATE_MISMATCH with expected_state")
 def continuity(wire: Wire) -> None:
     name = wire.create_started()
     wire.report(name, seen(0, 1, 2), episode=1, step=0)
@@ -21,7 +21,7 @@ def continuity(wire: Wire) -> None:
     same("metadata `expected_state`", found.metadata.get("expected_state"), "2")
 
 
-@check("calls without episode and step mean the open episode and its next step, and are done exactly once")
+@check("calls without episode and step refer to the open episode and its next step, and are applied exactly once")
 def keyless_once(wire: Wire) -> None:
     name = wire.create()
     wire.start(name)

@@ -13,7 +13,7 @@ def _pause(wire: Wire, name: str) -> admin_pb2.AgentStatus:
 
 
 @check(
-    "while paused no episode begins, and nothing acts: AGENT_PAUSED. ResumeAgent ends that; repeating either changes nothing"
+    "no episode begins and no action is given while paused: AGENT_PAUSED, until ResumeAgent; repeating either changes nothing"
 )
 def pause_and_resume(wire: Wire) -> None:
     name = wire.create()
@@ -29,7 +29,7 @@ def pause_and_resume(wire: Wire) -> None:
     same("the first episode", wire.start(name, request_id="a").episode, 1)
 
 
-@check("a paused agent with a fallback policy plays it, inside an episode and outside, and says so")
+@check("a paused agent with a fallback policy plays it, inside an episode and outside, and reports so")
 def fallback(wire: Wire) -> None:
     name = wire.create(spec=agent_spec(fallback=True))
     _pause(wire, name)
@@ -42,7 +42,7 @@ def fallback(wire: Wire) -> None:
     same("inside: action and fallback", (inside.action, inside.fallback), (FALLBACK_ACTION, True))
 
 
-@check("of an open episode, reports are taken while the agent is paused; without a fallback policy GetAction and Step are not")
+@check("while paused, an open episode accepts reports; without a fallback policy it rejects GetAction and Step")
 def reports_while_paused(wire: Wire) -> None:
     name = wire.create_started()
     _pause(wire, name)

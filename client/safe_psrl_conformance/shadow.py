@@ -15,7 +15,7 @@ def _set_mode(wire: Wire, name: str, mode: str, **fields: object) -> admin_pb2.A
     return status
 
 
-@check("every action and policy of a shadow agent is advisory, by whichever call, and an action of its fallback policy, too")
+@check("every action and policy of a shadow agent is advisory, whatever the call, also those of its fallback policy")
 def advisory(wire: Wire) -> None:
     name = wire.create(spec=agent_spec(fallback=True, mode="shadow"))
     same("StartEpisode", wire.start(name, request_id="a", state=0, with_policy=True).advisory, True)
@@ -53,7 +53,7 @@ def advisory(wire: Wire) -> None:
     same("a fallback action outside any episode", (outside.fallback, outside.advisory), (True, True))
 
 
-@check("episodes started in shadow are learned, and count for nothing else; a live agent's actions are not advisory")
+@check("episodes started in shadow are learned, and not counted otherwise; a live agent's actions are not advisory")
 def counted_apart(wire: Wire) -> None:
     name = wire.create(spec=agent_spec(mode="shadow"))
     wire.start(name, request_id="a")
@@ -76,7 +76,7 @@ def counted_apart(wire: Wire) -> None:
     same("GetPolicy", wire.call(wire.admin.GetPolicy, policy).advisory, True)
 
 
-@check("CompareAgent has the incumbent, the plan and a verdict; without PROMOTE, becoming live is NOT_PROMOTABLE unless forced")
+@check("CompareAgent returns the incumbent, the plan and a verdict; without PROMOTE, promotion is NOT_PROMOTABLE unless forced")
 def promotion(wire: Wire) -> None:
     name = wire.create(spec=agent_spec(mode="shadow"))
     for number in (1, 2):

@@ -29,7 +29,7 @@ def _replies(reply: control_pb2.StepStreamResponse) -> list[control_pb2.StepStre
     return list(reply.batch.replies)
 
 
-@check("replies come in the order of the requests, each with its tag; half-closing lets all of them come")
+@check("replies come in the order of the requests, each with its tag; all of them arrive after half-closing")
 def order_and_tags(wire: Wire) -> None:
     name = wire.create()
     tags = [-1, 0, 7, 7, 2**62, 3, 1, 9]
@@ -46,7 +46,7 @@ def order_and_tags(wire: Wire) -> None:
     same("completed episodes", wire.status(name).completed_episodes, 2)
 
 
-@check("a message that fails gets its own status, with code, reason and metadata, and the stream goes on")
+@check("a message that fails gets its own status, with code, reason and metadata, and the stream continues")
 def errors_are_single(wire: Wire) -> None:
     name = wire.create()
     requests = [
@@ -64,7 +64,7 @@ def errors_are_single(wire: Wire) -> None:
     require(replies[3].HasField("step"), "the message after the errors was not answered with a step")
 
 
-@check("replies come while the stream is open: each message is answered before the next one is sent")
+@check("replies arrive while the stream is open: each message is answered before the next one is sent")
 def replies_at_once(wire: Wire) -> None:
     name = wire.create()
     stream = wire.open_stream(name)
@@ -107,7 +107,7 @@ def batch_in_order(wire: Wire) -> None:
     same("completed episodes", [wire.status(agent).completed_episodes for agent in (name, other)], [1, 1])
 
 
-@check("a call in a batch that fails gets its own status, and the others are done; a batch in a batch fails")
+@check("a call in a batch that fails gets its own status, and the others are applied; a batch in a batch fails")
 def batch_errors_are_single(wire: Wire) -> None:
     name, missing = wire.create(), wire.new_name()
     calls = [
@@ -130,7 +130,7 @@ def batch_errors_are_single(wire: Wire) -> None:
     same("transitions", wire.status(name).transitions, 1)
 
 
-@check("ReportEpisode on a stream is what it is alone: it can begin the next episode, and is applied whole or not at all")
+@check("ReportEpisode on a stream behaves as a unary call: it can begin the next episode, and is atomic")
 def whole_episodes(wire: Wire) -> None:
     name = wire.create()
 
@@ -155,7 +155,7 @@ def whole_episodes(wire: Wire) -> None:
     same("code and field of one that begins the next too early", (short.code, short.metadata.get("field")), (3, "next"))
     both = [reply.report_episode for reply in _replies(replies[3])]
     same("replies to two reports in a batch", len(both), 2)
-    same("duplicates after the refusal", [report.duplicates for report in both], [0, 0])
+    same("duplicates after the error", [report.duplicates for report in both], [0, 0])
     same("the next episodes", [report.next.episode for report in both], [3, 0])
     same("duplicates in a report sent again", replies[4].report_episode.duplicates, HORIZON)
     same("completed episodes", wire.status(name).completed_episodes, 3)

@@ -1,6 +1,6 @@
-"""Below the calls: health, reflection, bytes that are no message, methods that are not there.
+"""Below the calls: health, reflection, malformed bytes, unknown methods.
 
-Health and reflection are spoken in bytes, for their packages are no part of the light client.
+Health and reflection use raw bytes, as their packages are not part of the light client.
 """
 
 from typing import Final
@@ -22,14 +22,14 @@ UNKNOWN_FIELD: Final = b"\xc2\x3e\x01x"  # field 1000, text: x
 NO_MESSAGE: Final = b"\xff\xff\xff"  # a field's number that does not end
 
 
-@check("grpc.health.v1 says SERVING for the server and both services, and NOT_FOUND for others")
+@check("grpc.health.v1 reports SERVING for the server and both services, and NOT_FOUND for others")
 def health(wire: Wire) -> None:
     for service in ("", *SERVICES):
         same(f"the health of {service!r}", wire.raw(HEALTH, _text(service)), SERVING)
     wire.refused("NOT_FOUND", wire.raw, HEALTH, _text("nobody.Service"))
 
 
-@check("server reflection lists both services, where it is switched on")
+@check("server reflection, where enabled, lists both services")
 def reflection(wire: Wire) -> None:
     try:
         replies = b"".join(wire.raw_stream(REFLECTION, [LIST_SERVICES]))
@@ -41,23 +41,23 @@ def reflection(wire: Wire) -> None:
         require(service.encode() in replies, f"{service} is not listed")
 
 
-@check("bytes that are no message are INVALID_ARGUMENT, MALFORMED_REQUEST")
+@check("malformed bytes are INVALID_ARGUMENT, MALFORMED_REQUEST")
 def malformed(wire: Wire) -> None:
     for method in ("GetAction", "ReportTransition", "StartEpisode"):
         wire.refused("INVALID_ARGUMENT MALFORMED_REQUEST", wire.raw, f"{CONTROL}/{method}", NO_MESSAGE)
 
 
-@check("a StepStream ends with MALFORMED_REQUEST at a message that is none; it does not end as if all were well")
+@check("a StepStream ends with MALFORMED_REQUEST at a malformed message; it does not end with OK")
 def malformed_stream(wire: Wire) -> None:
     wire.refused("INVALID_ARGUMENT MALFORMED_REQUEST", wire.raw_stream, f"{CONTROL}/StepStream", [NO_MESSAGE])
 
 
-@check("a method that is not there is UNIMPLEMENTED")
+@check("an unknown method is UNIMPLEMENTED")
 def unknown_method(wire: Wire) -> None:
     wire.refused("UNIMPLEMENTED", wire.raw, f"{CONTROL}/Nothing", b"")
 
 
-@check("fields that the server does not know are passed over")
+@check("unknown fields are ignored")
 def unknown_fields(wire: Wire) -> None:
     name = wire.create()
     reply = wire.raw(f"{CONTROL}/StartEpisode", _text(name) + REQUEST_ID + UNKNOWN_FIELD, name)

@@ -1,4 +1,4 @@
-"""Definitions that change, and the log of it."""
+"""Changes of definitions, and their log."""
 
 from safe_psrl_conformance.check import check, same
 from safe_psrl_conformance.problem import agent_spec
@@ -14,7 +14,7 @@ def _request(name: str, budget: float, **fields: object) -> admin_pb2.UpdateAgen
     return request
 
 
-@check("an update changes the definition once: repeating it changes nothing, and the log has who, what and why")
+@check("an update changes the definition once: repeating it changes nothing, and the log records who, what and why")
 def update_once(wire: Wire) -> None:
     name = wire.create()
     budget = wire.status(name).constraints[0].cost_budget / 2
@@ -29,7 +29,7 @@ def update_once(wire: Wire) -> None:
     same("the log", (entry.kind, entry.reason), (events_pb2.LOG_KIND_UPDATED, "conformance"))
 
 
-@check("an update of an outdated definition is DEFINITION_CHANGED; one of a fixed field, or of none, is INVALID_ARGUMENT")
+@check("an update of an outdated definition is DEFINITION_CHANGED; one of a fixed field, or of no field, is INVALID_ARGUMENT")
 def refused_updates(wire: Wire) -> None:
     name = wire.create()
     budget = wire.status(name).constraints[0].cost_budget / 2
@@ -41,7 +41,7 @@ def refused_updates(wire: Wire) -> None:
     wire.refused_unchanged(name, "INVALID_ARGUMENT INVALID_ARGUMENT", wire.call, wire.admin.UpdateAgent, fixed)
 
 
-@check("a dry run changes nothing, and has the next plan before and after")
+@check("a dry run changes nothing, and returns the next plan before and after")
 def dry_run(wire: Wire) -> None:
     name = wire.create()
     before = wire.status(name)

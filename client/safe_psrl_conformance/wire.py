@@ -69,7 +69,7 @@ class Wire:
         retry(lambda: self.call(self.admin.ListAgents, request), seconds, FirstContact(self.target, seconds))
 
     def probe(self) -> None:
-        """Raise the client library's error if the service refuses to create agents."""
+        """Raise the client library's error if the service does not allow creating agents."""
         retry(self.create, 0.0, FirstContact(self.target, 0.0))
         self.tidy()
 
@@ -146,7 +146,7 @@ class Wire:
     def end(self, name: str, episode: int, end: Any = 0) -> control_pb2.EndEpisodeResponse:
         return self.call(self.control.EndEpisode, control_pb2.EndEpisodeRequest(agent=name, episode=episode, end=end))
 
-    # --- refusals
+    # --- errors
 
     def refused(self, expected: str, call: Callable[..., object], *arguments: Any, **fields: Any) -> SafePsrlClientError:
         """The error of `call`, which must fail with the code and, if given, the reason that are `expected`."""
@@ -158,9 +158,9 @@ class Wire:
         else:
             raise FailedError(f"it was accepted: {' '.join(str(reply).split())[:120] or 'an empty reply'}")
         status = f"{found_code} {found.reason}".strip()
-        require(found_code == code, f"refused with {status} ({found}), not {expected}")
+        require(found_code == code, f"rejected with {status} ({found}), not {expected}")
         if reason:
-            require(found.reason == reason, f"refused with {status}, not {expected}: are details passed on?")
+            require(found.reason == reason, f"rejected with {status}, not {expected}: are details forwarded?")
         return found
 
     def refused_unchanged(
@@ -170,6 +170,6 @@ class Wire:
         before = self.status(name)
         found = self.refused(expected, call, *arguments, **fields)
         after = self.status(name)
-        same("after a refusal the agent's version", after.version, before.version)
-        same("after a refusal the agent's digest", after.state_digest, before.state_digest)
+        same("after an error the agent's version", after.version, before.version)
+        same("after an error the agent's digest", after.state_digest, before.state_digest)
         return found

@@ -52,7 +52,7 @@ class AgentCharts:
             Choice("Period", [f"All {self._unit}s", "Latest"], self._choose_period)
         with block("div", "charts"):
             self._cost = Chart(f"Cost per {rate}", "", "cost")
-            # Points of epochs, which are not equally long, do not tell the sum of their steps' costs.
+            # Epochs differ in length, so their points do not give the sum of their steps' costs.
             self._regret = None if agent.status.continuing else Chart("Constraint regret", "", "regret")
             self._reward = Chart(f"Reward per {rate}", f"Mean per {rate}, and what the plans predicted.", "reward")
             self._dual = Chart("Dual variable", "", "dual") if has_dual else None

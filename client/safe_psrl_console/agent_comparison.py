@@ -14,7 +14,7 @@ PROMOTE: Final = admin_pb2.PROMOTION_VERDICT_PROMOTE
 
 
 class ComparisonCard:
-    """Shown while the agent is in shadow. Requested anew when more episodes are completed, at most once an interval."""
+    """Shown while the agent is in shadow. Requested again when more episodes are completed, at most once per interval."""
 
     def __init__(self, client: AsyncClient, agent: str) -> None:
         self._client, self._agent = client, agent
@@ -34,7 +34,7 @@ class ComparisonCard:
         try:
             found = await self._client.compare_agent(self._agent)
         except SafePsrlClientError as error:
-            self._verdict.set_text(f"Not compared: {visible(str(error))}")
+            self._verdict.set_text(f"The comparison failed: {visible(str(error))}")
             return
         self._episodes = found.shadow_episodes
         self._verdict.set_text(f"The agent {'' if found.verdict == PROMOTE else 'is '}{visible(found.verdict_text)}.")

@@ -27,7 +27,7 @@ class ExplanationTable:
         try:
             found = await self._client.explain_action(self._agent, state, step)
         except SafePsrlClientError as error:
-            self._title.set_text(f"Not explained: {visible(str(error))}")
+            self._title.set_text(f"The explanation failed: {visible(str(error))}")
             return
         continuing, plays = found.HasField("averages"), "plays" if found.begun else "would play"
         unit, meaning = ("epoch", "Advantages over the policy") if continuing else ("episode", "To go")

@@ -59,14 +59,14 @@ class AgentHistory:
         self.failure = ""
 
     async def refresh_if_due(self, version: int) -> bool:
-        """Request it if the agent has another version and the last request is old enough. Whether something is new."""
+        """Request it if the agent has another version and the last request is old enough. Returns whether it did."""
         if version == self._version or time.monotonic() - self._requested < REFRESH_SECONDS:
             return False
         self._requested = time.monotonic()
         try:
             reply = await self._client.get_history(self._agent)
         except SafePsrlClientError as error:
-            self.failure = f"Cannot be read now: {visible(str(error))}"
+            self.failure = f"The history cannot be read: {visible(str(error))}"
             return True
         self._version, self.failure = version, ""
         self.points, self.entries = list(reply.points), [entry_of(entry) for entry in reply.entries]

@@ -61,7 +61,7 @@ class AgentMaps:
         except NotFoundError:
             pass  # no policy before the first episode: the cards' initial text
         except SafePsrlClientError as error:
-            self._policy.note.set_text(f"Cannot be read now: {visible(str(error))}")
+            self._policy.note.set_text(f"Policy and posterior cannot be read: {visible(str(error))}")
 
     async def _request(self) -> int:
         """Show the current policy and posterior; returns their version."""

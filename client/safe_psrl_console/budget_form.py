@@ -51,7 +51,7 @@ class BudgetForm:
             if budget != one.cost_budget
         }
         if not self._changes:
-            self._problem.set_text("These are the budgets already: enter another one.")
+            self._problem.set_text("These are the present budgets: change one of them.")
             return
         self._problem.set_text("Planning …")
         reply = await self._update(dry_run=True)

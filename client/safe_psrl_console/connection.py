@@ -84,7 +84,7 @@ async def _list_again_and_again(client: AsyncClient, fleet: Fleet) -> str:
         listed = {status.agent for status in statuses}
         for name in wanted:
             if name not in listed:
-                with suppress(InvalidArgumentError):  # what was opened is no name
+                with suppress(InvalidArgumentError):  # a page was opened whose address is not an agent's name
                     found = await anext(aiter(client.list_agents(prefix=name, page_size=1)), None)
                     statuses += [found] if found is not None and found.agent == name else []
         shown = with_visible_texts(admin_pb2.WatchAgentsResponse(agents=statuses))

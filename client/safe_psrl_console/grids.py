@@ -19,7 +19,7 @@ TYPE_CODES: Final = {"<i8": "q", "<f8": "d"}  # of `array`
 # For categories: the palette of Okabe and Ito, which colour-blind people can tell apart.
 CATEGORIES: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#7f7f7f")
 
-# For quantities, from little to much: cividis, which is as even for colour-blind people as for others.
+# For quantities, from low to high: cividis, which colour-blind people perceive as evenly as others.
 SEQUENCE: Final = ("#00224e", "#1f3a6d", "#434e6c", "#61646f", "#7d7c78", "#9b9476", "#bbaf6e", "#dccb5c", "#fee838")
 
 

@@ -44,7 +44,7 @@ class Walk:
 
 @dataclass(frozen=True, eq=False)
 class ChangingScenario:
-    """`first`, until others follow: each of `then` after so many episodes, or the kernels of a walk."""
+    """`first`, then each of `then` after so many episodes, or the kernels of a walk."""
 
     first: Scenario
     then: tuple[tuple[int, Scenario], ...] = ()

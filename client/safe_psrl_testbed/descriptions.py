@@ -1,4 +1,4 @@
-"""Functions in words: the same text for the same function, in another process or on another day."""
+"""Functions as text: the same text for the same function, also in another process."""
 
 import ast
 import hashlib

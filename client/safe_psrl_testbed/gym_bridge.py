@@ -267,7 +267,7 @@ class GymBridge:
     def _distribution_of_starts(self) -> NDArray[np.float64]:
         """[S]: the relative frequencies of the resets' states; if they differ, smoothed by one reset spread over all states.
 
-        The resets have a seed, so that the definition is the same the next time. Episodes begin anew with the bridge's own.
+        The resets have a seed, so that the definition is the same the next time. Episodes then use the bridge's own seed.
         """
         given = self._given_seed
         states = [self.reset(0 if given is None else given), *(self.reset() for _ in range(STARTS - 1))]

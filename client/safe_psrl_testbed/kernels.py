@@ -37,7 +37,7 @@ def inventory() -> NDArray[np.float64]:
 
 
 def factored_toy() -> NDArray[np.float64]:
-    """Action 0 stays, action 1 goes on to (s + 1) mod 3."""
+    """Action 0 stays, action 1 moves on to (s + 1) mod 3."""
     p = np.zeros((3, 2, 3))
     for s in range(3):
         p[s, 0, s] = p[s, 1, (s + 1) % 3] = 1.0

@@ -141,7 +141,7 @@ class MediaPlayers:
         on_episode: Callable[[], object] = lambda: None,
     ) -> None:
         """Play until `history` has that many episodes or windows, or until `stopping` is set."""
-        next_actions: NDArray[np.int64] | None = None  # of a task that goes on
+        next_actions: NDArray[np.int64] | None = None  # of a continuing task
         while history.episodes < episodes and not (stopping and stopping.is_set()):
             states = [self._buffers.states if self._continuing else self._buffers.empty()]
             actions = [policy.begin(states[0]) if next_actions is None else next_actions]

@@ -46,7 +46,7 @@ class Quantiser:
     ) -> Self:
         """Bins of equal width between `low` and `high`, so many in each dimension."""
         if any(number < 1 for number in bins):
-            raise SpecError("bins", list(bins), "must have one bin at least in each dimension")
+            raise SpecError("bins", list(bins), "must have at least one bin in each dimension")
         edges = [np.linspace(a, b, number + 1) for a, b, number in zip(low, high, bins, strict=True)]
         return cls(edges, outside=outside, features=features)
 

@@ -21,7 +21,7 @@ def random_cmdp(
 ) -> tuple[CmdpSpec, NDArray[np.float64]]:
     """A specification and a kernel [S, A, S]: rows Dirichlet(`concentration`), rewards and costs uniform.
 
-    Budgets lie half way between the costs of a frugal policy and those of the greedy one, so that they bind. With the horizon
+    Budgets lie halfway between the costs of a frugal policy and those of the greedy one, so that they bind. With the horizon
     "continuing" they are averages per step.
     """
     for field, size in {

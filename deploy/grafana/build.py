@@ -1,4 +1,4 @@
-"""Writes the Grafana dashboards; with `--check`, says whether the files are what would be written."""
+"""Writes the Grafana dashboards; with `--check`, checks that the files are up to date."""
 
 import argparse
 import json

@@ -23,7 +23,7 @@ def _worst() -> Json:
 def _memory() -> Json:
     return over_time(
         "Agents in memory",
-        "The others are loaded when they are used. At limits.max_resident_agents the least recently used leave.",
+        "The others are loaded when they are used. At limits.max_resident_agents the least recently used are evicted.",
         [Query("sum(safe_psrl_resident_agents)", "in memory"), Query("max(safe_psrl_agents)", "stored")],
         width=6,
     )

@@ -32,8 +32,8 @@ from safe_psrl_experiments.baselines.posterior_sampling import CmdpPsrlRun, Psrl
 from safe_psrl_experiments.warm_starts import log_options, logged_counts
 
 ALL: Final = "all"
-DRIFT: Final = "drift."  # how the parameters begin that are fields of `DriftOptions`
-WARM_START: Final = "warm_start."  # and those of `LogOptions`
+DRIFT: Final = "drift."  # prefix of the parameters that are fields of `DriftOptions`
+WARM_START: Final = "warm_start."  # and of those that are fields of `LogOptions`
 Parameters = dict[str, Any]
 
 
@@ -51,13 +51,13 @@ class Run(Protocol):
 
     @property
     def tables(self) -> dict[str, NDArray[np.generic]]:
-        """Every array that an episode changes, by name: with `episode`, all that is needed to go on elsewhere."""
+        """Every array that an episode changes, by name: with `episode`, all that is needed to continue elsewhere."""
         ...
 
     def advance(self, episodes: int) -> None: ...
 
     def move_to(self, transitions: Floats) -> None:
-        """Let the world be the kernel `transitions` from now on. Raises a SpecError if the algorithm does not support it."""
+        """Change the true kernel to `transitions` from now on. Raises a SpecError if the algorithm does not support it."""
         ...
 
 
@@ -85,7 +85,7 @@ def _options(parameters: Parameters) -> Parameters:
 
 
 def _divided(parameters: Parameters, prefix: str) -> tuple[Parameters, Parameters]:
-    """The parameters without that prefix, and those with it, which they lose."""
+    """The parameters without that prefix, and those with it, the prefix removed."""
     those = {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
     return {name: value for name, value in parameters.items() if not name.startswith(prefix)}, those
 
@@ -124,7 +124,7 @@ class Algorithm:
 
     `make_continuing` does so for continuing tasks, where episodes are steps. One of both may be None.
 
-    `settings` completes parameters by their defaults, and fails for unknown ones. `told` is what the algorithm is given beyond
+    `settings` fills in the parameters' defaults, and fails for unknown ones. `told` is what the algorithm is given beyond
     the problem and the data.
     """
 

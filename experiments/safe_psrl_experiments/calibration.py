@@ -49,7 +49,7 @@ class Calibration:
         if self.kernels < 2:
             raise SpecError("kernels", self.kernels, "must be at least 2, for a standard error")
         if not self.confidences:
-            raise SpecError("confidences", [], "must have one at least")
+            raise SpecError("confidences", [], "must have at least one")
         first, *_ = self.experiments()
         if first.spec.num_constraints > 1:
             raise SpecError("environment", self.environment, "has several constraints; calibrate one with a single constraint")

@@ -38,7 +38,7 @@ class Experiment:
             raise SpecError("episodes, seeds", [self.episodes, self.seeds], "must be at least 1")
         checked_integer("first_seed", self.first_seed, 0, MAX_INTEGER - self.seeds)
         if not self.algorithms:
-            raise SpecError("algorithms", [], "must name one at least")
+            raise SpecError("algorithms", [], "must name at least one")
         for name in self.parameters:
             if name not in self.algorithms:
                 raise SpecError(
@@ -94,7 +94,7 @@ def run_experiment(
 ) -> Outcome | None:
     """Run, and write results and figures of whatever was done; None if it was stopped before anything was.
 
-    What was done is kept under `directory` until all is done, so that the same experiment goes on where it was stopped. With
+    What was done is kept under `directory` until all is done, so that the same experiment continues where it was stopped. With
     the address of a Dask scheduler the runs are made on its cluster.
     """
     checkpoints, jobs = directory / CHECKPOINTS, experiment.jobs()

@@ -1,6 +1,6 @@
 """Figures like the paper's: cumulative (Fig. 1) and average (Fig. 2) regret, objective and constraint side by side.
 
-Beside the constraint regret, which is signed, stands the strong violation, in which no episode pays for another.
+Beside the constraint regret, which is signed, stands the strong violation, which counts only the excess.
 
 Colours are Okabe and Ito's, which colour-blind people can distinguish; each curve also has its own line style.
 """

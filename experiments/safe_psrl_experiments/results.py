@@ -22,7 +22,7 @@ PER_CONSTRAINT = ("constraint_regret", "constraint_regret_max", "strong_violatio
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One algorithm with one seed: what it wrote down, how long it took, and the optimum that it is measured against."""
+    """One algorithm with one seed: what it recorded, how long it took, and the optimum that it is measured against."""
 
     algorithm: str
     seed: int

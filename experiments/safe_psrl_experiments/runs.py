@@ -44,7 +44,7 @@ class Job:
 def run_job(job: Job, report: Report, should_stop: Callable[[], bool], checkpoints: Path | None = None) -> RunRecord:
     """Run to the end, or to the first moment at which `should_stop`; what was done until then is recorded.
 
-    With a directory for checkpoints, it goes on from what a run before has left there, and leaves the same for the next.
+    With a directory for checkpoints, it continues from those that a previous run left there, and keeps its own there.
     """
     changing = changing_scenario(job.environment, job.then, job.walk)
     scenario, changes = changing.first, changing.changes_for(job.seed, job.episodes)
@@ -88,7 +88,7 @@ def run_job(job: Job, report: Report, should_stop: Callable[[], bool], checkpoin
 
 
 def run_jobs(jobs: list[Job], processes: int, report: Report, checkpoints: Path | None = None) -> list[RunRecord]:
-    """The records of `jobs`, in their order, from that many processes. Ctrl-C ends all runs early and returns what they did."""
+    """The records of `jobs`, in their order, from that many processes. Ctrl-C ends all runs early and keeps their records."""
     context = multiprocessing.get_context("spawn")
     stop, reports = context.Event(), context.Queue()
     with ProcessPoolExecutor(
@@ -134,8 +134,8 @@ _checkpoints: Path | None
 
 
 def _prepare(stop: Event, reports: "multiprocessing.Queue[int]", checkpoints: Path | None) -> None:
-    """In each process. Kernels are loaded here, so that no run's time has that in it."""
-    global _stop, _reports, _checkpoints  # a process of a pool has no other place for what it was started with
+    """In each process. Loads the kernels, so that no run's time includes that."""
+    global _stop, _reports, _checkpoints  # a pool's process has no other place for its initial arguments
     _stop, _reports, _checkpoints = stop, reports, checkpoints
     warm_up_simulation()
 

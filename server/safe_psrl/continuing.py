@@ -18,6 +18,7 @@ from safe_psrl.methods.certified_epoch import begin_certified_epoch
 from safe_psrl.methods.epoch import EpochDraft, average_assumption_is_certain, begin_epoch, draw_action, empty_epoch_draft
 from safe_psrl.posterior.drift import DriftReading
 from safe_psrl.posterior.initial_counts import InitialCounts
+from safe_psrl.posterior.uncertainty import Observed
 from safe_psrl.problem.checks import MAX_INTEGER, checked_integer, sealed
 from safe_psrl.problem.options import DriftOptions, SafePsrlOptions
 from safe_psrl.problem.spec import CmdpSpec
@@ -59,7 +60,7 @@ class EpochPlan:
 class ContinuingPsrl:
     """The algorithm for one continuing task. Holds no state: methods take one and return the next.
 
-    `base` is the learner whose tables it shares. `always_satisfiable` is as of `SafePsrl`.
+    `base` is the learner whose tables it shares. `always_satisfiable` is that of `SafePsrl`.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class ContinuingPsrl:
         always_satisfiable: bool | None = None,
     ) -> None:
         if not spec.is_continuing:
-            raise SpecError("horizon", spec.horizon, "must be continuing; problems with episodes are for SafePsrl")
+            raise SpecError("horizon", spec.horizon, "must be continuing: use SafePsrl for a problem with episodes")
         self.spec = spec
         self.max_epoch_steps = checked_integer("max_epoch_steps", max_epoch_steps, 1)
         certain = average_assumption_is_certain(spec) if always_satisfiable is None else always_satisfiable
@@ -81,14 +82,14 @@ class ContinuingPsrl:
 
     @classmethod
     def over(cls, base: SafePsrl, max_epoch_steps: int) -> "ContinuingPsrl":
-        """Of a learner that exists already, with its seed. Shares what was made of the problem."""
+        """The algorithm on the tables and the seed of the learner `base`."""
         learner = cls.__new__(cls)
         learner.spec, learner.base = base.spec, base
         learner.max_epoch_steps = checked_integer("max_epoch_steps", max_epoch_steps, 1)
         return learner
 
     def initial_state(self, known: InitialCounts | None = None) -> ContinuingState:
-        """Of an agent that has seen nothing but what is `known`."""
+        """The state of a new agent that starts from what is `known`."""
         return ContinuingState(self.base.initial_state(known), step=0, epoch_is_over=True)
 
     def start_epoch(self, state: ContinuingState, start: int, stop: Mask | None = None) -> tuple[ContinuingState, EpochPlan]:
@@ -118,13 +119,13 @@ class ContinuingPsrl:
         return ContinuingState(replace(state.learned, pending=pending), state.step + 1, epoch_is_over=over)
 
     def act(self, plan: EpochPlan, step: int, state: int) -> int:
-        """The action at `step` of the task in `state`. Asked again, it is the same."""
+        """The action at `step` of the task in `state`: the same arguments give the same action, always."""
         checked_integer("step", step, 0, MAX_INTEGER)
         checked_integer("state", state, 0, self.spec.num_states - 1)
         return int(draw_action(plan.probabilities, self.base.seed, step, state))
 
     def plan(self, learned: AgentState, step: int, start: int, stop: Mask | None = None) -> EpochPlan:
-        """What the next epoch will play, of a state that is settled."""
+        """The plan of the next epoch, from a settled state."""
         k, draft = learned.episode + 1, empty_epoch_draft(self.spec, stop)
         draws, satisfied = self._begin(learned, k, start, draft)
         if draft.stop[0]:
@@ -152,7 +153,8 @@ class ContinuingPsrl:
         signals = estimated_signals(spec, learned.signal_sums, learned.visits)
         if not self.base.options.is_certified:
             return begin_epoch(problem, signals, seed, k, start, counts, learned.dual_variables, draft)
-        known = (problem, signals, spec.learned, learned.signal_sums, learned.visits, seed, k, start, counts, draft)
+        observed = Observed(counts, signals, spec.learned, learned.signal_sums, learned.visits)
+        known = (problem, observed, seed, k, start, draft)
         if spec.num_constraints == 1:
             return begin_certified_epoch(*known)
         from safe_psrl.methods.several_averages import begin_epoch_with_several  # noqa: PLC0415  # scipy's optimisers load slowly

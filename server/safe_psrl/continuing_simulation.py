@@ -84,17 +84,17 @@ class StepwiseRun:
 
     @property
     def epochs(self) -> int:
-        """Begun so far."""
+        """The number of epochs begun."""
         return int(self.course.place[EPOCH])
 
     @property
     def tables(self) -> dict[str, NDArray[Any]]:
-        """Every array that a step changes, by name: with `episode`, all that is needed to go on elsewhere."""
+        """Every array that a step changes, by name: with `episode`, all that is needed to continue elsewhere."""
         named = {**self.learned_tables._asdict(), **self.ledger._asdict(), **self.course._asdict()}
         return {**named, "dual": self.dual, "epsilon": self.epsilon}
 
     def move_to(self, transitions: ArrayLike) -> None:
-        """Let the world be the kernel `transitions` from now on. The learner is not told."""
+        """Change the true kernel to `transitions` from now on, without telling the learner."""
         raise NotImplementedError
 
     def advance(self, steps: int) -> None:
@@ -121,7 +121,7 @@ class StepwiseRun:
 
 
 class ContinuingRun(StepwiseRun):
-    """`ContinuingPsrl` against the kernel `transitions`, from its first step on; parameters as of `SimulatedRun`."""
+    """`ContinuingPsrl` against the kernel `transitions`, from its first step on; parameters as in `SimulatedRun`."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ def play_steps(
 def count_step(
     problem: Problem, world: World, tables: Tables, stream: NDArray[np.uint64], state: int, action: int, entry: int
 ) -> None:
-    """Enter one transition into the tables, as `SafePsrl.count` does; signals are drawn from `stream` where they are noisy."""
+    """Count one transition in the tables, as `SafePsrl.count` does; signals are drawn from `stream` where they are noisy."""
     counts, sums, visits, recent, statistics = tables
     rows = (problem.prior[0, state, action], counts[0, state, action], recent[0, state, action])
     watched = statistics.shape[0] > 0

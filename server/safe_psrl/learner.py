@@ -2,7 +2,7 @@
 
 State is what the next step needs and what a checkpoint keeps; a plan is what an episode plays and an observer reads. Both
 are immutable. Observations wait in `pending` and enter the counts when the next episode starts, the first moment at which
-they matter: so a step costs nothing of the size of the tables.
+they matter: so the cost of a step does not grow with the tables.
 """
 
 from copy import copy
@@ -20,7 +20,7 @@ from safe_psrl.planning.evaluation import evaluate_mixture, evaluate_policy
 from safe_psrl.posterior.drift import DriftReading, count_visit, forget, greatest_rows, total_statistic
 from safe_psrl.posterior.initial_counts import InitialCounts, checked_initial_counts
 from safe_psrl.posterior.streams import MAX_SEED
-from safe_psrl.posterior.uncertainty import belief_of
+from safe_psrl.posterior.uncertainty import Observed, belief_of
 from safe_psrl.problem.checks import checked_integer, sealed
 from safe_psrl.problem.options import DriftOptions, SafePsrlOptions
 from safe_psrl.problem.spec import CONTINUING, CmdpSpec
@@ -117,7 +117,7 @@ class SafePsrl:
         self.problem: Problem = problem_of(spec, self.options, self.always_satisfiable, self.drift)
 
     def with_seed(self, seed: int) -> "SafePsrl":
-        """The same for another seed. What was made of the problem, which takes time and room, is shared."""
+        """The same learner with another seed. The tables built from the problem, which take time and memory, are shared."""
         other = copy(self)
         other.seed = checked_integer("seed", seed, 0, MAX_SEED)
         return other
@@ -130,7 +130,7 @@ class SafePsrl:
         return spec.num_states * spec.num_actions * width * (spec.horizon + 20)
 
     def initial_state(self, known: InitialCounts | None = None) -> AgentState:
-        """Of an agent that has seen nothing but what is `known`, which is forgotten like observations."""
+        """The state of a new agent. It starts from what is `known`, which is forgotten like observations."""
         blank = blank_state(self.spec, detect=self.drift.detect)
         if known is None:
             return blank
@@ -159,7 +159,7 @@ class SafePsrl:
         return AgentState(state.episode, state.dual_variables, *tables)
 
     def count(self, tables: Tables, transition: Transition) -> None:
-        """Enter one transition into `tables`, in place (eq. (7))."""
+        """Count one transition in `tables`, in place (eq. (7))."""
         spec, keep, keep_recent = self.spec, self.problem.keep, self.problem.keep_recent
         counts, sums, visits, recent, statistics = tables
         step, state, action, next_state, reward, costs = transition
@@ -184,26 +184,26 @@ class SafePsrl:
             signal[pair] = min(max(signal[pair] + (new - old), 0.0), tables.visits[pair])  # rounding must not leave the range
 
     def read_drift(self, state: AgentState) -> DriftReading | None:
-        """Whether drift is detected in a state that is settled; None if it is not watched for."""
+        """Whether drift is detected in a settled state; None if detection is off."""
         if not self.drift.detect:
             return None
         total = total_statistic(state.drift_statistics)
         return DriftReading(total, greatest_rows(state.drift_statistics) if total >= self.problem.alarm else ())
 
     def after_detection(self, state: AgentState) -> AgentState:
-        """The state with which the next episode is planned: the statistics begin anew."""
+        """The state from which the next episode is planned, with the statistics reset."""
         tables = state.tables.copy()
         self.react(tables)
         return AgentState(state.episode, state.dual_variables, *tables)
 
     def react(self, tables: Tables) -> None:
-        """Do what a detection does to `tables`, in place."""
+        """Reset the statistics in `tables`, and forget if the options say so, in place."""
         tables.drift_statistics.fill(0.0)
         if self.problem.forgets:
             forget(tables.transition_counts, tables.recent_counts, tables.signal_sums, tables.visits)
 
     def plan(self, state: AgentState, stop: Mask | None = None) -> Plan:
-        """What that episode will play, of a state that is settled. Raises `PlanStoppedError` once `stop` [1] is set."""
+        """The plan of episode `state.episode + 1`, from a settled state. Raises `PlanStoppedError` once `stop` [1] is set."""
         if self.spec.is_continuing:
             raise SpecError("horizon", CONTINUING, "has no episodes: use ContinuingPsrl")
         k, draft = state.episode + 1, empty_draft(self.spec, certified=self.options.is_certified, stop=stop)
@@ -232,7 +232,8 @@ class SafePsrl:
         signals = estimated_signals(spec, state.signal_sums, state.visits)
         if not self.options.is_certified:
             return begin_episode(self.problem, signals, self.seed, k, counts, state.dual_variables, draft)
-        known = (self.problem, signals, spec.learned, state.signal_sums, state.visits, self.seed, k, counts, draft)
+        observed = Observed(counts, signals, spec.learned, state.signal_sums, state.visits)
+        known = (self.problem, observed, self.seed, k, draft)
         if spec.num_constraints == 1:
             return begin_certified_episode(*known)
         from safe_psrl.methods.several_constraints import begin_with_several  # noqa: PLC0415  # scipy's optimisers load slowly
@@ -240,7 +241,7 @@ class SafePsrl:
         return begin_with_several(*known)
 
     def expected_values(self, state: AgentState, plan: Plan) -> Floats:
-        """[1+M]: the expected reward and costs of `plan` under the mean of the posterior, of a state that is settled."""
+        """[1+M]: the expected reward and costs of `plan` under the mean of the posterior, in a settled state."""
         spec = self.spec
         mean = belief_of(spec.dirichlet_prior, spec.next_states, state.transition_counts).mean
         signals = estimated_signals(spec, state.signal_sums, state.visits)
@@ -258,7 +259,7 @@ class SafePsrl:
 
 
 def blank_state(spec: CmdpSpec, *, detect: bool = False) -> AgentState:
-    """Of an agent that has seen nothing."""
+    """The state of an agent without observations."""
     signals, rows = spec.signals if spec.learns_signals else spec.signals[:, :0], spec.dirichlet_prior
     return AgentState(
         episode=0,

@@ -19,6 +19,7 @@ from safe_psrl.planning.optimum import checked_kernel, cost_prices, exact_optimu
 from safe_psrl.posterior.drift import count_visit, forget, total_statistic
 from safe_psrl.posterior.initial_counts import InitialCounts
 from safe_psrl.posterior.streams import ENVIRONMENT, MAX_SEED, stream_of, uniform
+from safe_psrl.posterior.uncertainty import Observed
 from safe_psrl.problem.checks import checked_integer, sealed
 from safe_psrl.problem.spec import CmdpSpec
 
@@ -43,7 +44,7 @@ class Ledger(NamedTuple):
     objective_regret: Floats  # [1]
     constraint_regret: Floats  # [M]
     constraint_regret_max: Floats  # [M], its running maximum, at least 0
-    strong_violation: Floats  # [M], the sum of the positive parts: no episode pays for another
+    strong_violation: Floats  # [M], the sum of the positive parts: episodes below the budget offset nothing
     priced_regret: Floats  # [1], objective regret plus strong violation at the budgets' prices
     violating_episodes: Counts  # [1], episodes whose true expected cost exceeded a budget
     detections: Counts  # [1], of drift
@@ -84,7 +85,7 @@ def empty_ledger(num_constraints: int) -> Ledger:
 
 
 def fresh_memory(learner: SafePsrl, known: InitialCounts | None = None) -> Memory:
-    """Of a learner that has seen nothing but what is `known`."""
+    """The memory of a new learner that starts from what is `known`."""
     state = learner.initial_state(known)
     counts, sums, visits, recent, drift = state.tables.copy()
     signals, learned = np.array(estimated_signals(learner.spec, sums, visits)), learner.spec.learned
@@ -135,7 +136,7 @@ class SimulatedRun:
 
     @property
     def tables(self) -> dict[str, NDArray[Any]]:
-        """Every array that an episode changes, by name: with `episode`, all that is needed to go on elsewhere."""
+        """Every array that an episode changes, by name: with `episode`, all that is needed to continue elsewhere."""
         memory = self._memory._asdict()
         del memory["learned"]
         return {**memory, **self.ledger._asdict(), "last_pessimism": self.draft.pessimism}
@@ -146,7 +147,7 @@ class SimulatedRun:
         return self.draft.pessimism.copy()
 
     def move_to(self, transitions: ArrayLike) -> None:
-        """Let the world be the kernel `transitions` from now on. The learner is not told."""
+        """Change the true kernel to `transitions` from now on, without telling the learner."""
         self.world = world_of(self._truth, transitions, noisy=self.world.noisy)
 
     def advance(self, episodes: int) -> None:
@@ -167,8 +168,8 @@ class SimulatedRun:
 
         learner, world, seen, k = self.learner, self.world, self._seen, self.episode + 1
         notice_drift(learner.problem, self._memory, self.ledger)
-        rests_on = (seen.learned, seen.sums, seen.visits)
-        begin_with_several(learner.problem, seen.estimates, *rests_on, learner.seed, k, seen.counts, self.draft)
+        observed = Observed(seen.counts, seen.estimates, seen.learned, seen.sums, seen.visits)
+        begin_with_several(learner.problem, observed, learner.seed, k, self.draft)
         finish_episode(learner.problem, world, self._memory, self.ledger, self.draft, self._environment_seed, k)
         self.episode = k
 
@@ -190,8 +191,8 @@ def run_episodes(
     for k in range(first, last + 1):
         notice_drift(problem, memory, ledger)
         if draft.shares.size > 0:
-            rests_on = (seen.learned, seen.sums, seen.visits)
-            begin_certified_episode(problem, seen.estimates, *rests_on, seed, k, seen.counts, draft)
+            observed = Observed(seen.counts, seen.estimates, seen.learned, seen.sums, seen.visits)
+            begin_certified_episode(problem, observed, seed, k, draft)
         else:
             begin_episode(problem, seen.estimates, seed, k, seen.counts, seen.dual, draft)
         finish_episode(problem, world, memory, ledger, draft, environment_seed, k)
@@ -199,7 +200,7 @@ def run_episodes(
 
 @compiled
 def notice_drift(problem: Problem, memory: Memory, ledger: Ledger) -> None:
-    """Read the statistics, and do what a detection does."""
+    """Read the statistics, and react to a detection."""
     if memory.drift.shape[0] > 0 and total_statistic(memory.drift) >= problem.alarm:
         ledger.detections[0] += 1
         memory.drift.fill(0.0)

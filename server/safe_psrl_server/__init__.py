@@ -1,9 +1,9 @@
-"""The service: hosts agents, keeps their events, serves actions over gRPC, and shows how far each constraint is from broken.
+"""The service: hosts agents, keeps their events, serves actions over gRPC, and reports each constraint's safety margin.
 
-contract     safe_psrl_proto
-domain       agent_record (the fold), decisions (what a call means), conversion, snapshot
-storage      store: compare-and-append on SQLite or in memory
-hosting      host: one agent at a time, persist, then acknowledge
-edges        control_service, admin_service, status, metrics, config, logs
-composition  server (the only place that starts things), embedded
+server, config, embedded   the composition root, its settings, and the service inside another program
+rpc                        the gRPC services: decode, call, encode
+agents                     decisions on records, and the one loop that commits and applies them
+store                      compare-and-append on SQLite, PostgreSQL or in memory
+security                   credentials, roles, quotas, TLS
+metrics                    Prometheus metrics and traces
 """

@@ -30,7 +30,7 @@ class Limits(_Section):
     max_resident_agents: int = Field(
         10_000,
         ge=1,
-        description="Agents kept in memory; beyond it the least recently used leave, and are loaded at their next use.",
+        description="Agents kept in memory; beyond it the least recently used are evicted, and loaded again at their next use.",
     )
     max_resident_bytes: int = Field(
         0, ge=0, description="Memory of the agents kept, estimated from their tables; 0: as much as max_resident_agents need."
@@ -49,8 +49,8 @@ class Limits(_Section):
         900, ge=1, description="Maximum concurrent calls and streams on one connection; a client keeps further ones waiting."
     )
     max_public_calls: int = Field(256, ge=1, description="Maximum concurrent calls that need no credential, such as health.")
-    max_public_calls_per_address: int = Field(32, ge=1, description="Maximum of those from one address.")
-    watch_seconds: float = Field(600.0, gt=0, description="After this time a watch is ended; clients watch again.")
+    max_public_calls_per_address: int = Field(32, ge=1, description="Maximum of such calls from one address.")
+    watch_seconds: float = Field(600.0, gt=0, description="Maximum duration of a watch; clients watch again.")
     max_stream_backlog: int = Field(
         256, ge=1, description="Maximum calls of one StepStream whose replies the client has not read."
     )
@@ -111,9 +111,9 @@ class SnapshotPolicy(_Section):
 class Backups(_Section):
     """Backups of the embedded store while the service runs."""
 
-    directory: Path | None = Field(None, description="Where to: a directory for this server alone. Unset: none are made.")
+    directory: Path | None = Field(None, description="Directory for the backups of this server alone; unset: no backups.")
     every_seconds: float = Field(3600.0, ge=1, description="Interval.")
-    keep: int = Field(24, ge=1, description="Newest backups that are kept.")
+    keep: int = Field(24, ge=1, description="Number of newest backups to keep.")
 
 
 class DeclaredAgent(_Section):
@@ -124,7 +124,7 @@ class DeclaredAgent(_Section):
     spec: Path | None = Field(None, description="A .toml or .json file with a specification.")
     seed: int = Field(0, ge=0, le=2**63 - 1)
     options: dict[str, Any] = Field(default_factory=dict, description="Options of Safe PSRL: method, confidence, …")
-    drift: dict[str, Any] = Field(default_factory=dict, description="How it watches for changes: on_detect, …")
+    drift: dict[str, Any] = Field(default_factory=dict, description="Drift detection: on_detect, …")
 
     @model_validator(mode="after")
     def _one_definition(self) -> "DeclaredAgent":

@@ -15,8 +15,8 @@ from safe_psrl_server.server import Server
 class EmbeddedServer:
     """A context manager: `with EmbeddedServer() as server: Client(server.target)`.
 
-    It listens on a free port of the loopback interface and keeps everything in memory, unless told otherwise with the
-    settings of `ServerConfig`: `store="sqlite:DIR"`, `listen="unix:/tmp/s"`.
+    It listens on a free port of the loopback interface and keeps everything in memory, unless settings of `ServerConfig`
+    say otherwise: `store="sqlite:DIR"`, `listen="unix:/tmp/s"`.
     """
 
     def __init__(self, store: str = "memory:", listen: str = "127.0.0.1:0", metrics: str = "", **settings: Any) -> None:

@@ -141,7 +141,7 @@ def test_backups_refuse_what_would_do_harm(new_server: NewServer, tmp_path: Path
         (("store", "backup", backup, "--from", f"sqlite:{data}"), "exists already"),
         (("store", "restore", backup, "--to", f"sqlite:{data}"), "exists already"),
         (("store", "backup", tmp_path / "new", "--from", f"sqlite:{tmp_path}"), "has no database"),
-        (("store", "backup", tmp_path / "new", "--from", "memory:"), "no embedded store"),
+        (("store", "backup", tmp_path / "new", "--from", "memory:"), "not an embedded store"),
     ):
         ended = safe_psrl(*map(str, arguments))
         assert ended.code == 2, arguments

@@ -217,7 +217,7 @@ def test_drift_is_noticed_and_forgotten() -> None:
 
 def test_tasks_and_learners_must_fit() -> None:
     """Each learner names the other."""
-    with pytest.raises(SpecError, match="problems with episodes are for SafePsrl"):
+    with pytest.raises(SpecError, match="use SafePsrl for a problem with episodes"):
         ContinuingPsrl(preset("streaming-buffer"))
     learner = SafePsrl(preset("continuing-buffer"), always_satisfiable=True)
     with pytest.raises(SpecError, match="has no episodes: use ContinuingPsrl"):

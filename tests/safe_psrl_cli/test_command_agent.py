@@ -34,7 +34,10 @@ def run(server: str) -> Command:
 
 def test_an_agent_from_creation_to_deletion(run: Command, agent_name: str, tmp_path: Path) -> None:
     assert "created" in run("create", agent_name, "--preset", "factored-toy", "--seed", "3").stdout
-    assert "existed already" in run("create", agent_name, "--preset", "factored-toy", "--seed", "3").stdout
+    assert (
+        "already exists, with the same definition"
+        in run("create", agent_name, "--preset", "factored-toy", "--seed", "3").stdout
+    )
     assert agent_name[:10] in run("list").stdout
     assert agent_name in [
         one["agent"] for one in json.loads(run("list", "--prefix", agent_name, "--sort", "changed", "--json").stdout)

@@ -42,7 +42,7 @@ def test_compare_promote_demote(run: Command, client: Client, shadow: str, tmp_p
     assert "it proposes, and another controller acts" in run("show", shadow).stdout
     assert "is live from its next episode on" in run("promote", shadow, "--reason", "ready").stdout
     assert client.get_agent(shadow).status.mode == "live"
-    assert "it was so before" in run("promote", shadow).stdout
+    assert "; nothing changed" in run("promote", shadow).stdout
     assert "its actions are proposals" in run("demote", shadow, "--reason", "firmware").stdout
     history = run("history", shadow).stdout
     assert "mode is live, was shadow" in history

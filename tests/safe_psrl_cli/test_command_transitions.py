@@ -52,7 +52,7 @@ def test_what_snapshots_dropped_is_counted(run: Command, client: Client, agent_n
     written = json.loads(run("export", other, "--transitions", str(file), "--json").stdout)
     assert (written["rows"], written["dropped"]) == (3 * len(file.read_text().split("\n")[1:-1]) // 3, 9 - written["rows"])
     assert 0 < written["rows"] < 9
-    assert "older ones are counts by now" in run("export", other, "--transitions", str(file)).stdout
+    assert "older ones are only kept as counts" in run("export", other, "--transitions", str(file)).stdout
 
 
 def test_one_file_is_written_and_of_a_known_kind(run: Command, client: Client, agent_name: str, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_from_a_log(run: Command, client: Client, agent_name: str, tmp_path: Pat
     refused: Result = run(*create, code=2)
     assert "1 of 3 rows contradict the specification; row 3: state must be from 0 to" in " ".join(refused.stderr.split())
     assert "left out" in run(*create, "--skip-bad").stderr
-    assert "existed already" in run(*create, "--skip-bad").stdout
+    assert "already exists, with the same definition" in run(*create, "--skip-bad").stdout
     origin = client.get_agent(agent_name, with_spec=True).spec.warm_start
     assert (origin.source, origin.rows, origin.weight, counted(client, agent_name)) == ("log.csv", 2, 0.5, 1.0)
     assert "as stored" in run("verify", agent_name).stdout

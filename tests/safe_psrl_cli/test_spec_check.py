@@ -18,7 +18,7 @@ from safe_psrl.problem.presets import preset
 def test_a_check_reports_the_bounds_and_the_optimum(safe_psrl: Callable[..., Any]) -> None:
     ended = safe_psrl("spec", "check", "streaming-buffer", "--set", "method=published")
     assert ended.code == 0
-    assert "10 states, 2 actions, horizon 10: correct" in ended.out
+    assert "10 states, 2 actions, horizon 10: valid" in ended.out
     assert "cost budget 5, satisfiable cost 1" in ended.out
     assert "from episode 1,000,000 on" in ended.out  # C'' = 80 * 10^3 * 10^2 * 2 / 4^2
     assert "exact optimum: reward 3.253296 at cost 5.000000" in ended.out

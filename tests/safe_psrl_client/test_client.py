@@ -42,7 +42,7 @@ def test_a_definition_in_full_can_be_taken_from_another_agent(client: Client, to
     definition = client.get_agent(toy, with_spec=True).spec
     again = spec_from_document(spec_to_document(definition))
     assert client.create_agent(toy, again).existed
-    with pytest.raises(InvalidArgumentError, match="belong into"):
+    with pytest.raises(InvalidArgumentError, match="belong in the specification"):
         client.create_agent(toy, again, seed=3)
 
 

@@ -74,14 +74,14 @@ def test_learned_signals_are_summed() -> None:
 
 
 BAD = {
-    "state": (LoggedStep(2, 0, 1), "state must be from 0 to 1, is 2"),
-    "action": (LoggedStep(0, -1, 1), "action must be from 0 to 1, is -1"),
+    "state": (LoggedStep(2, 0, 1), "state must be from 0 to 1, got 2"),
+    "action": (LoggedStep(0, -1, 1), "action must be from 0 to 1, got -1"),
     "support": (LoggedStep(1, 1, 1), "next_state 1 is outside the support of state 1, action 1"),
-    "step": (LoggedStep(0, 0, 1, 0.0, step=2), "step must be from 0 to 1, is 2"),
+    "step": (LoggedStep(0, 0, 1, 0.0, step=2), "step must be from 0 to 1, got 2"),
     "available": (LoggedStep(0, 1, 1), "action 1 is not available in state 0"),
-    "no reward": (LoggedStep(0, 0, 1), "reward is missing, and it is learned"),
-    "reward": (LoggedStep(0, 0, 1, float("nan")), "reward must be from 0 to 1, is nan"),
-    "costs": (LoggedStep(0, 0, 1, 0.5, (0.1, 0.2)), "costs must be 1, one per constraint, are 2"),
+    "no reward": (LoggedStep(0, 0, 1), "reward is missing, but the agent learns it"),
+    "reward": (LoggedStep(0, 0, 1, float("nan")), "reward must be from 0 to 1, got nan"),
+    "costs": (LoggedStep(0, 0, 1, 0.5, (0.1, 0.2)), "costs must have 1 entries, one per constraint, got 2"),
 }
 
 
@@ -140,7 +140,7 @@ def test_a_parquet_file_is_read(tmp_path: Path) -> None:
     counter, reported = LogCounter(make_spec(learned=True)), list[int]()
     count_file(tmp_path / "a.parquet", counter, ["energy"], {"state": "s"}, reported.append)
     assert (counter.rows, counter.bad_rows, reported) == (2, 2, [4])
-    assert counter.first_bad == "row 3: next_state must be a whole number, is 0.5"
+    assert counter.first_bad == "row 3: next_state must be a whole number, got 0.5"
     found = counter.warm_start(2.0, "a.parquet")
     assert list(found.transition_counts.values) == [0, 4.0, 0, 0, 0, 0, 0, 0]
     assert list(found.signal_sums.values) == [3.0, 0, 0, 0, 1.5, 0, 0, 0]

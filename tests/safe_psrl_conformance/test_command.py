@@ -34,7 +34,7 @@ def test_a_failure_reports_the_result_and_the_demand(
     file = tmp_path / "verdicts.json"
     ended = safe_psrl("conformance", "--target", server, "--json", str(file))
     assert ended.code == 1
-    for part in ("FAIL    errors.moon", "the moon is green", "demanded: the moon is yellow"):
+    for part in ("FAIL    errors.moon", "the moon is green", "required: the moon is yellow"):
         assert part in ended.out
     assert json.loads(file.read_text(encoding="utf-8"))["passed"] is False
 

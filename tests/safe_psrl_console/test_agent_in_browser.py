@@ -146,7 +146,7 @@ def test_budgets_are_changed_after_a_dry_run_and_a_confirmation(client: Client, 
     expect(dialog).to_contain_text("Enter a reason")
     page.get_by_label("Reason").fill("night tariff")
     answer(page, "Preview")
-    expect(dialog).to_contain_text("These are the budgets already")
+    expect(dialog).to_contain_text("These are the present budgets")
     budget.fill("11")
     answer(page, "Preview")
     expect(dialog.locator(".problem")).to_contain_text("cost_budget")  # the service's error

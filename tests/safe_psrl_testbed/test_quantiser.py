@@ -81,5 +81,5 @@ def test_other_invalid_settings_are_refused() -> None:
         Quantiser([[0, 1]], outside="wrap")
     with pytest.raises(SpecError, match="a row for each dimension"):
         Quantiser([])
-    with pytest.raises(SpecError, match="one bin at least"):
+    with pytest.raises(SpecError, match="at least one bin"):
         Quantiser.even([0], [1], [0])

@@ -7,7 +7,7 @@
 
 Leaving before the end truncates the episode; leaving by an exception abandons it. What was reported stays learned.
 
-A continuing task is never done, unless the agent is paused: break the loop. Leaving does not end it; enter again to go on.
+A continuing task is never done, unless the agent is paused: break the loop. Leaving does not end it; enter again to continue.
 """
 
 from collections.abc import Sequence

@@ -120,7 +120,7 @@ def proportional_shares(
         offered = np.zeros(len(weights))
         offered[waiting] = weights[waiting] * (left / np.maximum(sums, TOLERANCE))[cells[waiting]]
         satisfied = waiting & (needs <= offered + TOLERANCE)
-        # a cell without a satisfied device hands out its offers, and is done
+        # a cell without a satisfied device shares out its offers, and is done
         done = waiting & (np.bincount(cells[satisfied], minlength=num_cells) == 0)[cells]
         shares[done] = offered[done]
         shares[satisfied] = np.minimum(needs[satisfied], offered[satisfied])

@@ -1,4 +1,4 @@
-"""Loads ns-3 in the fork server from which the processes of simulated networks are forked. For no other process.
+"""Loads ns-3 in the fork server from which the processes of simulated networks are forked. Not imported by any other process.
 
 Ctrl-C is handled by the command, which closes the networks' pipes so that they end.
 """

@@ -24,7 +24,7 @@ class CellSettings:
 
     @property
     def resource_blocks(self) -> int:
-        """About as many a UE, whatever their number."""
+        """About the same number per UE, however many UEs there are."""
         return next(blocks for blocks in BANDWIDTHS if blocks >= 1.5 * self.ues)
 
     @property

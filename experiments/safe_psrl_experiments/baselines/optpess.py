@@ -102,7 +102,7 @@ class OptPessPrimalDualRun(BaselineRun):
     ) -> None:
         super().__init__("optpess-primaldual", spec, transitions, seed)
         if not isinstance(pessimism_coefficient, int | float) or not 0 <= pessimism_coefficient < math.inf:
-            raise SpecError("pessimism_coefficient", pessimism_coefficient, "must be a number, not negative")
+            raise SpecError("pessimism_coefficient", pessimism_coefficient, "must be a finite number, at least 0")
         delta = DELTA / (16.0 * spec.num_states**2 * spec.num_actions * spec.horizon)
         size = 1.0 + spec.num_states * spec.horizon
         bonuses = Bonuses(math.log(episodes / delta), reward=size, cost=-size)

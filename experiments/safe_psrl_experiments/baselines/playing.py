@@ -14,6 +14,7 @@ from safe_psrl.arrays import Floats
 from safe_psrl.compiled import compiled
 from safe_psrl.errors import SpecError
 from safe_psrl.methods.episode import Problem, problem_of
+from safe_psrl.methods.epoch import pick_action
 from safe_psrl.planning.evaluation import evaluate_randomised
 from safe_psrl.planning.optimum import exact_optimum
 from safe_psrl.posterior.streams import ENVIRONMENT, stream_of, uniform
@@ -105,17 +106,9 @@ def play_randomised(
     stream = stream_of(seed, k, ENVIRONMENT)
     states[0] = pick(world.cumulative_initial, uniform(stream))
     for h in range(actions.size):
-        s = states[h]
-        rest, last = uniform(stream), 0
-        for a in range(probabilities.shape[2]):
-            if probabilities[h, s, a] > 0.0:
-                last = a
-                rest -= probabilities[h, s, a]
-                if rest < 0.0:
-                    break
-        actions[h] = last
-        step_p = h if world.p.shape[0] > 1 else 0
-        states[h + 1] = pick(world.cumulative_p[step_p, s, last], uniform(stream))
+        actions[h] = pick_action(probabilities[h, states[h]], uniform(stream))
+        row = world.cumulative_p[h if world.p.shape[0] > 1 else 0, states[h], actions[h]]
+        states[h + 1] = pick(row, uniform(stream))
     record_path(counts, states, actions)
     return states, actions
 

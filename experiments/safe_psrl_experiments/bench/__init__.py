@@ -1,1 +1,1 @@
-"""Benchmarks. Each figure stands beside a limit measured in the same run, and the ratio of the two is what is judged."""
+"""Benchmarks. Each figure is compared with a limit measured in the same run; the target is on their ratio."""

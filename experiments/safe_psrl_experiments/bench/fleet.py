@@ -174,7 +174,7 @@ async def _measure(target: str, fleet: LargeFleet, report: Report) -> dict[str, 
 
 
 async def _list(service: load.Target, order: "admin_pb2.AgentOrder.ValueType", agents: int = PAGE_SIZE) -> None:
-    """As many pages as have so many agents, those with the greatest values."""
+    """As many pages as it takes to list so many agents, those with the greatest values first."""
     request = admin_pb2.ListAgentsRequest(page_size=PAGE_SIZE, order_by=order, descending=True)
     while agents > 0:
         page = await service.admin.ListAgents(request, timeout=load.DEADLINE)

@@ -29,7 +29,7 @@ SHORT_TURNS: Final = 20  # of what takes some milliseconds
 
 
 def bench_history(directory: Path, transitions: int, report: Report = silent) -> list[Result]:
-    """Of an agent with that many transitions, and of one with a tenth of them. Stores are made in `directory`."""
+    """Results for an agent with that many transitions, and for one with a tenth of them. Stores are created in `directory`."""
     return asyncio.run(_bench(directory, transitions, report))
 
 

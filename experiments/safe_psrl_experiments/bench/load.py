@@ -196,7 +196,7 @@ async def timed(call: Callable[..., Awaitable[Any]], request: object) -> tuple[f
 
 
 async def _exchange(stream: Any, calls: Sequence[control_pb2.StepStreamRequest]) -> Sequence[control_pb2.StepStreamResponse]:
-    """The replies to a batch, none of which may be an error."""
+    """The replies to a batch. Raises if one is an error."""
     await stream.write(control_pb2.StepStreamRequest(batch=control_pb2.StepStreamBatch(calls=calls)))
     replies: Sequence[control_pb2.StepStreamResponse] = (await stream.read()).batch.replies
     wrong = next((reply for reply in replies if reply.HasField("error")), None)

@@ -1,7 +1,7 @@
 """Certified: every episode keeps its budgets, at a stated confidence (not in the paper).
 
 The sample decides what is worth trying, the posterior decides what is allowed. A policy has two upper bounds on its expected
-cost: U(pi), which holds with the confidence asked for (`uncertainty`), and its cost in the worst case, which is certain. The
+cost: U(pi), which holds with the configured confidence (`uncertainty`), and its cost in the worst case, which is certain. The
 lower one counts. At the start of an episode:
 
 1. draw p_k; along the policies that are optimal on p_k for reward less a price of cost, find the two neighbours whose bounds
@@ -10,7 +10,7 @@ lower one counts. At the start of an episode:
    one. The choice is drawn once, from (seed, episode), so that the expected cost is exactly the mixture's;
 3. where no policy on that curve is within the budget, the policy of least cost in the worst case or of least cautious cost
    takes the place of the cheap one. If neither is within the budget, the policy of least cost on the sample is played, without
-   a certificate: that of least bound would be played for ever, for whatever is played is known best.
+   a certificate: the policy of least bound would be played for ever, as whatever is played is known best.
 
 A cost that is learned counts with the upper bound of its mean, which is 1 where it has never been observed: what is unknown is
 explored within the budget. It needs no state but the counts.
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from safe_psrl.arrays import Floats, Mask, Policies, Policy
+from safe_psrl.arrays import Floats, Policies, Policy
 from safe_psrl.compiled import compiled
 from safe_psrl.methods.episode import Draft, Problem
 from safe_psrl.methods.schedule import dual_scale_at
@@ -31,13 +31,14 @@ from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import ACTIONS, POSTERIOR, stream_of, uniform
 from safe_psrl.posterior.uncertainty import (
     Belief,
+    Observed,
     belief_of,
     certain_bound,
     confident_bound,
     cost_covariance,
     course_of,
     least_cautious_cost,
-    write_upper_signal,
+    upper_signals,
 )
 
 CONFIDENCE, CERTAIN, NONE = 0, 1, 2  # what a certificate rests on
@@ -59,28 +60,13 @@ class Point(NamedTuple):
 
 
 @compiled
-def begin_certified_episode(
-    problem: Problem,
-    signals: Floats,
-    learned: Mask,
-    sums: Floats,
-    visits: Floats,
-    seed: int,
-    k: int,
-    counts: Floats,
-    draft: Draft,
-) -> tuple[int, bool]:
-    """Write the plan of episode `k` for one constraint; return the number of kernels drawn, always 1, and True.
-
-    `signals` are the estimates; `learned`, `sums` and `visits` tell what the learned ones rest on.
-    """
-    draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, counts, draft.p)
-    belief = belief_of(problem.prior, problem.next_states, counts)
-    bounded = signals.copy()
-    write_upper_signal(signals[1], learned[1], sums[1], visits, problem.z, bounded[1])
-    search_mixture(problem, bounded, belief, draft)
+def begin_certified_episode(problem: Problem, observed: Observed, seed: int, k: int, draft: Draft) -> tuple[int, bool]:
+    """Write the plan of episode `k` for one constraint; return the number of kernels drawn, always 1, and True."""
+    draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, observed.counts, draft.p)
+    belief = belief_of(problem.prior, problem.next_states, observed.counts)
+    search_mixture(problem, upper_signals(observed, problem.z), belief, draft)
     if not draft.stop[0]:
-        finish_draft(problem, signals, belief, seed, k, draft)
+        finish_draft(problem, observed.signals, belief, seed, k, draft)
     return 1, True
 
 
@@ -88,7 +74,7 @@ def begin_certified_episode(
 def search_mixture(problem: Problem, signals: Floats, belief: Belief, draft: Draft) -> None:
     """Write the costly policy, the cheap one, their shares, the certificate and its basis; `signals` have upper costs.
 
-    One loop, in which everything is called once: compilers copy what is called into every place.
+    One loop that calls each kernel in one place: the compiler inlines a callee wherever it is called.
     """
     tau, policy = problem.tau[0], np.empty_like(draft.policy)
     costly = cheap = Point(0.0, 0.0, np.inf, NONE)
@@ -208,7 +194,7 @@ def finish_draft(problem: Problem, signals: Floats, belief: Belief, seed: int, k
     while part < draft.shares.size - 1 and draw >= draft.shares[part]:
         draw -= draft.shares[part]
         part += 1
-    while draft.shares[part] <= 0.0:  # rounding left a rest
+    while draft.shares[part] <= 0.0:  # rounding left a remainder
         part -= 1
     copy_table(draft.mixture[part], draft.policy)
     for kernel in (belief.mean, draft.p):

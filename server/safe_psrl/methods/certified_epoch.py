@@ -5,7 +5,7 @@ two neighbours whose bounds lie on either side of the budget, and mixes them. Th
 share of the costly one is the greatest found for which the mixture's own bound (`average_uncertainty`) is within the budget.
 The bound is that of the long run from the current state.
 
-A row that is in doubt may lead to its worst next state and never back, which no budget for an average can bear. So policies on
+A row that is in doubt may lead to its worst next state and never back, which no budget for an average allows. So policies on
 the curve play actions with little doubt, or else those of the policy of least cost in the worst case; the rest is explored in a
 share of all steps, with which the worst case is within the budget. A plan for doubtful rows is short: an epoch ends at the
 first visit of a new pair.
@@ -38,7 +38,7 @@ from safe_psrl.planning.evaluation import copy_table
 from safe_psrl.posterior.average_uncertainty import average_bound, least_worst_average
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
-from safe_psrl.posterior.uncertainty import Belief, belief_of, write_upper_signal
+from safe_psrl.posterior.uncertainty import Belief, Observed, belief_of, upper_signals
 
 KNOWN_DOUBT = 0.25  # of a row with `TRUSTED_VISITS`
 SHARE_STEPS = 16  # at most, of the search for a share; four to six are usual
@@ -48,25 +48,15 @@ BOUND_TOLERANCE = 1e-4  # of the budget, by which a mixture's bound may stay bel
 
 @compiled
 def begin_certified_epoch(
-    problem: Problem,
-    signals: Floats,
-    learned: Mask,
-    sums: Floats,
-    visits: Floats,
-    seed: int,
-    k: int,
-    start: int,
-    counts: Floats,
-    draft: EpochDraft,
+    problem: Problem, observed: Observed, seed: int, k: int, start: int, draft: EpochDraft
 ) -> tuple[int, bool]:
     """Write the plan of epoch `k` from the state `start` for one constraint, as `begin_certified_episode` for an episode."""
-    draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, counts, draft.p)
-    belief, initial = belief_of(problem.prior, problem.next_states, counts), one_state(problem.available.shape[0], start)
-    bounded = signals.copy()
-    write_upper_signal(signals[1], learned[1], sums[1], visits, problem.z, bounded[1])
-    search_epoch_mixture(problem, bounded, belief, initial, draft)
+    draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, observed.counts, draft.p)
+    belief = belief_of(problem.prior, problem.next_states, observed.counts)
+    initial = one_state(problem.available.shape[0], start)
+    search_epoch_mixture(problem, upper_signals(observed, problem.z), belief, initial, draft)
     if not draft.stop[0]:
-        finish_epoch_draft(problem, signals, belief, initial, k, draft)
+        finish_epoch_draft(problem, observed.signals, belief, initial, k, draft)
     return 1, True
 
 

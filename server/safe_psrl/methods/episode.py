@@ -1,6 +1,6 @@
-"""The start of an episode as one compiled act: pessimism, dual scale, sample, plan, dual update (paper, algorithm 1).
+"""The start of an episode as one compiled step: pessimism, dual scale, sample, plan, dual update (paper, algorithm 1).
 
-It needs the counts and nothing of the data to come, so the learner and simulated runs share it, to the bit.
+It depends on past observations only, so the learner and simulated runs share it and agree to the bit.
 """
 
 from statistics import NormalDist
@@ -97,7 +97,7 @@ def assumption_is_certain(spec: CmdpSpec) -> bool:
 
 
 def empty_draft(spec: CmdpSpec, *, certified: bool, stop: Mask | None = None) -> Draft:
-    """A certified plan mixes as many policies as there are constraints, and one."""
+    """A certified plan mixes at most one policy more than there are constraints."""
     shape, parts = (spec.horizon, spec.num_states), 1 + spec.num_constraints if certified else 0
     costs, certificate, pessimism, scale, dual = (np.zeros(spec.num_constraints) for _ in range(5))
     return Draft(

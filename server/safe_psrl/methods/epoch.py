@@ -2,8 +2,8 @@
 
 An epoch ends when some pair of state and action has been visited as often in it as in all before it, or after a number of
 steps. Then a kernel is drawn and planned on from the current state. A plan is one stationary policy, randomised where it mixes
-two: an action is drawn at each step, so that the average cost comes close to the policy's within an epoch, which a coin for the
-whole epoch would not do.
+two: an action is drawn at each step, so that the average cost comes close to the policy's within an epoch, which one
+draw for the whole epoch would not achieve.
 
 The paper's schedule of pessimism and dual variables counts epochs in place of episodes, at horizon 1.
 """
@@ -57,7 +57,7 @@ def empty_epoch_draft(spec: CmdpSpec, stop: Mask | None = None) -> EpochDraft:
 
 
 def average_assumption_is_certain(spec: CmdpSpec) -> bool:
-    """`assumption_is_certain` for averages per step, from wherever the task begins or has come to."""
+    """`assumption_is_certain` for averages per step, from any state of the task."""
     if spec.learned_signals[1:].any():
         return True
     belief = belief_of(spec.dirichlet_prior, spec.next_states, np.zeros(spec.dirichlet_prior.shape))

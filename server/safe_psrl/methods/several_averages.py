@@ -7,7 +7,7 @@ budgets least on the sample is played, without a certificate unless its bounds k
 
 import numpy as np
 
-from safe_psrl.arrays import Floats, Mask
+from safe_psrl.arrays import Floats
 from safe_psrl.errors import InfeasibleError
 from safe_psrl.methods.certified import CONFIDENCE, NONE
 from safe_psrl.methods.certified_epoch import finish_epoch_draft
@@ -19,34 +19,23 @@ from safe_psrl.planning.optimum import policy_from_occupancy
 from safe_psrl.posterior.average_uncertainty import average_bound
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
-from safe_psrl.posterior.uncertainty import Belief, belief_of, write_upper_signal
+from safe_psrl.posterior.uncertainty import Belief, Observed, belief_of, upper_signals
 
 MAX_PROGRAMS = 25
 TOLERANCE = 1e-9
 
 
 def begin_epoch_with_several(
-    problem: Problem,
-    signals: Floats,
-    learned: Mask,
-    sums: Floats,
-    visits: Floats,
-    seed: int,
-    k: int,
-    start: int,
-    counts: Floats,
-    draft: EpochDraft,
+    problem: Problem, observed: Observed, seed: int, k: int, start: int, draft: EpochDraft
 ) -> tuple[int, bool]:
     """`certified_epoch.begin_certified_epoch` for several constraints."""
-    draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, counts, draft.p)
-    belief, initial = belief_of(problem.prior, problem.next_states, counts), one_state(len(problem.available), start)
+    draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, observed.counts, draft.p)
+    belief = belief_of(problem.prior, problem.next_states, observed.counts)
+    initial = one_state(len(problem.available), start)
     belief.doubt.fill(0.0)
-    bounded = signals.copy()
-    for i in range(1, len(signals)):
-        write_upper_signal(signals[i], learned[i], sums[i], visits, problem.z, bounded[i])
-    _search(problem, bounded, belief, initial, draft)
+    _search(problem, upper_signals(observed, problem.z), belief, initial, draft)
     if not draft.stop[0]:
-        finish_epoch_draft(problem, signals, belief, initial, k, draft)
+        finish_epoch_draft(problem, observed.signals, belief, initial, k, draft)
     return 1, True
 
 

@@ -8,40 +8,27 @@ until none improves the mixture. A mixture's bound is at most the mixture of bou
 import numpy as np
 from scipy import optimize
 
-from safe_psrl.arrays import Floats, Mask, Policy
+from safe_psrl.arrays import Floats, Policy
 from safe_psrl.methods.certified import CERTAIN, CONFIDENCE, NONE, bound_of, finish_draft
 from safe_psrl.methods.episode import Draft, Problem
 from safe_psrl.planning.backward_induction import plan_policy
 from safe_psrl.planning.evaluation import evaluate_policy
 from safe_psrl.posterior.draws import draw_kernel
 from safe_psrl.posterior.streams import POSTERIOR, stream_of
-from safe_psrl.posterior.uncertainty import Belief, belief_of, least_cautious_cost, write_upper_signal
+from safe_psrl.posterior.uncertainty import Belief, Observed, belief_of, least_cautious_cost, upper_signals
 
 MAX_COLUMNS = 100
 EXCESS_PRICE = 1e6  # of a budget that is not kept: rewards are at most the horizon
 TOLERANCE = 1e-9
 
 
-def begin_with_several(
-    problem: Problem,
-    signals: Floats,
-    learned: Mask,
-    sums: Floats,
-    visits: Floats,
-    seed: int,
-    k: int,
-    counts: Floats,
-    draft: Draft,
-) -> tuple[int, bool]:
+def begin_with_several(problem: Problem, observed: Observed, seed: int, k: int, draft: Draft) -> tuple[int, bool]:
     """`certified.begin_certified_episode` for several constraints."""
-    draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, counts, draft.p)
-    belief = belief_of(problem.prior, problem.next_states, counts)
-    bounded = signals.copy()
-    for i in range(1, len(signals)):
-        write_upper_signal(signals[i], learned[i], sums[i], visits, problem.z, bounded[i])
-    Columns(problem, bounded, belief, draft).search()
+    draw_kernel(stream_of(seed, k, POSTERIOR), problem.prior, observed.counts, draft.p)
+    belief = belief_of(problem.prior, problem.next_states, observed.counts)
+    Columns(problem, upper_signals(observed, problem.z), belief, draft).search()
     if not draft.stop[0]:
-        finish_draft(problem, signals, belief, seed, k, draft)
+        finish_draft(problem, observed.signals, belief, seed, k, draft)
     return 1, True
 
 
@@ -117,7 +104,7 @@ class Columns:
         return np.asarray(result.x[:-1]), -np.asarray(result.ineqlin.marginals), -float(result.eqlin.marginals[0])
 
     def _write(self, shares: Floats) -> None:
-        """At most as many parts have a share as there are constraints, and one: those of a basic solution."""
+        """The policies with a share are at most one more than the constraints: a basic solution."""
         draft, tau = self._draft, self._problem.tau
         padded = np.append(shares, np.zeros(len(self._policies) - len(shares)))
         parts = np.argsort(-padded)[: draft.shares.size]

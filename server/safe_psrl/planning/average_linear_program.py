@@ -1,10 +1,10 @@
 """The constrained MDP for the average per step as a linear program over occupancies (Altman 1999), solved by HiGHS.
 
-Variables are the shares of time mu(s, a) of the available actions. They must flow: with restarts from `initial`,
+Variables are the shares of time mu(s, a) of the available actions. Flow is conserved: with restarts from `initial`,
 
     sum_a mu(t, a) = (1 - restart) sum_{s,a} p(t|s,a) mu(s, a) + restart initial(t),    sum mu = 1
 
-Used for several constraints, and as the judge of the multiplier search.
+Used for several constraints, and to check the multiplier search.
 """
 
 import numpy as np

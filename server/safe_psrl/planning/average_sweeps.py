@@ -9,7 +9,7 @@ from safe_psrl.compiled import compiled, compiled_sum, inlined
 from safe_psrl.planning.evaluation import dot, look_ahead
 
 MAX_SWEEPS = 2_000  # chains that mix take about a hundred
-MAX_WORST_SWEEPS = 400  # kernels of worst next states often do not mix at all: a bound that is wide is found at once
+MAX_WORST_SWEEPS = 400  # kernels of worst next states often do not mix at all; a wide bound is found soon
 SWEEP_TOLERANCE = 1e-11
 NEGLIGIBLE = 1e-25  # shares of time below it are dropped: they would become denormal numbers, which are slow
 

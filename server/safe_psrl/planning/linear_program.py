@@ -1,7 +1,7 @@
 """The constrained MDP as a linear program over occupancies (paper, section 3.3; Altman 1999), solved by HiGHS.
 
-Variables are the occupancies d_h(s, a) of the available actions. They must flow: what leaves a state at step h is what
-came into it. Used for several constraints, and as the judge of the multiplier search.
+Variables are the occupancies d_h(s, a) of the available actions. Flow is conserved: what leaves a state at step h is what
+entered it. Used for several constraints, and to check the multiplier search.
 """
 
 import numpy as np
@@ -24,13 +24,6 @@ def optimal_occupancy(spec: CmdpSpec, p: Floats, budgets: Floats) -> Floats:
         excess, _ = least_excess(signals, budgets, flow, entering)
         raise InfeasibleError(budgets, least_costs(signals, flow, entering), excess)
     return placed(inside, result)
-
-
-def safest_occupancy(spec: CmdpSpec, p: Floats, budgets: Floats) -> Floats:
-    """The same; where `budgets` cannot be kept, an occupancy that exceeds them all by as little as possible."""
-    inside, flow, entering, signals = _program(spec, p)
-    result = solve_program(-signals[0], signals[1:], budgets, flow, entering)
-    return placed(inside, least_excess(signals, budgets, flow, entering)[1] if result is None else result)
 
 
 def placed(inside: NDArray[np.bool_], variables: Floats) -> Floats:
@@ -86,5 +79,5 @@ def least_excess(signals: Floats, budgets: Floats, flow: sparse.csr_array, enter
     widened = sparse.csr_array(sparse.hstack([flow, sparse.csr_array((flow.shape[0], 1))]))
     found = solve_program(objective, costs, budgets, widened, entering)
     if found is None:
-        raise ArithmeticError("a linear program that cannot be infeasible was called so")
+        raise ArithmeticError("the solver reported a feasible linear program as infeasible")
     return float(found[-1]), found[:-1]

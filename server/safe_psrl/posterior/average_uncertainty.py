@@ -95,7 +95,7 @@ def worst_average(
         move_to_worst(belief, doubt, bias, np.full((num_states, num_actions), -1), kernel)
         return gain
     places, undoubted = np.full((num_states, num_actions), -1), True
-    for _ in range(MAX_IMPROVEMENTS):  # first without doubt; everything is called once, as in `certified`
+    for _ in range(MAX_IMPROVEMENTS):  # first without doubt; each kernel is called in one place, as in `certified`
         gain = bias_of(
             belief.mean if undoubted else kernel, belief.next_states, cost, probabilities, initial, RESTART, bias, stop
         )

@@ -25,6 +25,16 @@ from safe_psrl.planning.evaluation import dot, look_ahead, state_occupancy
 TRUSTED_VISITS = 8.0  # a row with that many has a quarter of its doubt left; measured: docs/methods.md
 
 
+class Observed(NamedTuple):
+    """What certified plans are made from."""
+
+    counts: Floats  # [L, S, A, W]
+    signals: Floats  # [1+M, 1|H, S, A], with the estimates of the learned ones
+    learned: Mask  # [1+M, 1|H, S, A]
+    sums: Floats  # [1+M, 1|H, S, A], no rows unless some signal is learned
+    visits: Floats  # [1|H, S, A], the same
+
+
 class Belief(NamedTuple):
     """The posterior as the bound sees it."""
 
@@ -212,19 +222,19 @@ def value_and_variance(
 
 
 @compiled
-def write_upper_signal(signal: Floats, learned: Mask, sums: Floats, visits: Floats, z: float, upper: Floats) -> None:
-    """[1|H, S, A]: known entries as they are; Wilson's upper bound of learned ones, which is 1 where nothing was observed.
+def upper_signals(observed: Observed, z: float) -> Floats:
+    """The signals with Wilson's upper bound in place of each learned cost, which is 1 where nothing was observed.
 
     It holds for any observations in [0, 1]: none varies more than those that are 0 or 1 with the same mean.
     """
-    steps, num_states, num_actions = signal.shape
-    square = z * z
-    for h in range(steps):
-        for s in range(num_states):
-            for a in range(num_actions):
-                upper[h, s, a] = signal[h, s, a]
-                if learned[h, s, a]:
-                    n, total = visits[h, s, a], sums[h, s, a]
-                    variance = total * (n - total) / n if n > 0.0 else 0.0
-                    spread = math.sqrt(max(0.0, variance) + square / 4.0)
-                    upper[h, s, a] = min(1.0, (total + square / 2.0 + z * spread) / (n + square))
+    upper, square = observed.signals.copy(), z * z
+    for i in range(1, upper.shape[0]):
+        for h in range(upper.shape[1]):
+            for s in range(upper.shape[2]):
+                for a in range(upper.shape[3]):
+                    if observed.learned[i, h, s, a]:
+                        n, total = observed.visits[h, s, a], observed.sums[i, h, s, a]
+                        variance = total * (n - total) / n if n > 0.0 else 0.0
+                        spread = math.sqrt(max(0.0, variance) + square / 4.0)
+                        upper[i, h, s, a] = min(1.0, (total + square / 2.0 + z * spread) / (n + square))
+    return upper

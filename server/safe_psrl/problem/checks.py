@@ -66,7 +66,7 @@ def checked_names(field: str, value: object, size: int) -> tuple[str, ...]:
 
 def checked_name(field: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise SpecError(field, value, "must be a name that is not empty")
+        raise SpecError(field, value, "must be a non-empty name")
     return value
 
 

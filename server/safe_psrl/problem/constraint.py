@@ -32,7 +32,7 @@ def checked_constraint_names(constraints: tuple[Constraint, ...] | list[Constrai
     if not isinstance(constraints, tuple | list) or not all(isinstance(c, Constraint) for c in constraints):
         raise SpecError("constraints", constraints, "must be a list of constraints")
     if not constraints:
-        raise SpecError("constraints", [], "must have one constraint at least")
+        raise SpecError("constraints", [], "must have at least one constraint")
     names: list[str] = []
     for i, constraint in enumerate(constraints):
         name = checked_name(f"constraints[{i}].name", constraint.name)
@@ -50,7 +50,7 @@ def checked_limits(field: str, constraint: Constraint, horizon: int) -> tuple[fl
         most = f"the horizon, {horizon}" if horizon else "1, an average per step"
         raise SpecError(f"{field}.cost_budget", tau, f"must be above 0 and at most {most}")
     if not 0 <= c0 < tau:
-        raise SpecError(f"{field}.satisfiable_cost", c0, f"must be from 0 to below the budget, {tau:g}")
+        raise SpecError(f"{field}.satisfiable_cost", c0, f"must be at least 0 and below the budget, {tau:g}")
     if tau - c0 < MIN_SLACK:
         raise SpecError(f"{field}.cost_budget", tau, f"must exceed satisfiable_cost by at least {MIN_SLACK:g}")
     return tau, c0

@@ -62,7 +62,7 @@ class CmdpSpec:
     state_names: tuple[str, ...]  # [S], or empty
     action_names: tuple[str, ...]  # [A], or empty
 
-    def __init__(  # one line a field
+    def __init__(  # one line per field
         self,
         *,
         num_states: int,
@@ -120,7 +120,7 @@ class CmdpSpec:
         self._set_signals(reward, checked_flag("reward_learned", reward_learned), constraints)
 
     def _set(self, **fields: object) -> None:
-        """Set fields of this frozen class, while it is made."""
+        """Set fields of this frozen class during construction."""
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
@@ -214,7 +214,7 @@ class CmdpSpec:
         return places, possible
 
     def _row_shapes(self, width_name: str, width: int) -> dict[str, tuple[int, ...]]:
-        """Those of tables over next states."""
+        """The shapes that tables over next states may have."""
         pair = (self.num_states, self.num_actions, width)
         shapes: dict[str, tuple[int, ...]] = {f"[num_states, num_actions, {width_name}]": pair}
         if not self.stationary:

@@ -189,7 +189,7 @@ class Administration:
         try:
             for spec in (snapshot.spec, *(kept.spec for kept in snapshot.episodes if kept.HasField("spec"))):
                 check_size(spec.cmdp, self.agents.limits)
-                spec.ClearField("always_satisfiable")  # computed here, not believed
+                spec.ClearField("always_satisfiable")  # computed here, not taken from the import
             trial.restore(snapshot)
             check_record(trial)
             check_text("pause_reason", snapshot.pause_reason, MAX_REASON)
@@ -205,7 +205,7 @@ def spec_from_request(request: admin_pb2.CreateAgentRequest) -> model_pb2.AgentS
     chosen = request.WhichOneof("definition")
     if chosen == "spec":
         if request.HasField("options") or request.seed:
-            raise InvalidArgumentError("options", "belong into the spec; beside it they are for presets")
+            raise InvalidArgumentError("options", "must be set in the spec; those of the request apply to presets only")
         return request.spec
     if chosen is None:
         raise InvalidArgumentError("definition", "needs a spec or the name of a preset")

@@ -110,7 +110,7 @@ class AgentCommands:
         """A trajectory, and the start of the next episode if requested: both, or neither."""
         following = request.next if request.HasField("next") else None
         if following is not None and following.agent not in {"", request.agent}:
-            raise InvalidArgumentError("next.agent", f"must be {request.agent!r} or left out (is {following.agent!r})")
+            raise InvalidArgumentError("next.agent", f"must be {request.agent!r} or left out, got {following.agent!r}")
 
         def decide(record: AgentRecord) -> Decision[Any] | PlanNeeded[Any]:
             check_incarnation(record, request.incarnation)

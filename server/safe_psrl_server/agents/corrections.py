@@ -31,8 +31,8 @@ def correct(record: AgentRecord, request: control_pb2.CorrectSignalRequest, now_
         return Decision([], True)
     if episode.number <= record.discounted_episode or record.definition.learner.problem.keep < 1.0:
         raise FailedPreconditionError(
-            f"episode {episode.number} cannot be corrected: it counts less by now, as half_life_visits is set or drift was "
-            "forgotten, and how much less is not kept",
+            f"episode {episode.number} cannot be corrected: half_life_visits or forgetting after drift has reduced the "
+            "weight of its steps since, and by how much is not stored",
             "OBSERVATION_DISCOUNTED",
         )
     event = events_pb2.Event(time_micros=now_micros, signal_corrected=correction)
@@ -51,7 +51,8 @@ def _check(definition: Definition, seen: Transition, correction: events_pb2.Sign
         if not learned[0]:
             raise InvalidArgumentError("reward", f"is known {where}", "SIGNAL_KNOWN")
     if correction.costs and len(correction.costs) != spec.num_constraints:
-        raise InvalidArgumentError("costs", f"must be {spec.num_constraints}, one per constraint (are {len(correction.costs)})")
+        wanted = f"must have {spec.num_constraints} entries, one per constraint"
+        raise InvalidArgumentError("costs", f"{wanted}, got {len(correction.costs)}")
     for i, cost in enumerate(correction.costs):
         check_signal(f"costs[{i}]", cost)
         if not learned[1 + i] and cost != seen.costs[i]:

@@ -38,7 +38,7 @@ Reply = TypeVar("Reply")
 
 
 class Decision(NamedTuple, Generic[Reply]):
-    """Events to append, and what the caller receives once they are durable: the reply, or the refusal if there is one."""
+    """Events to append, and what the caller receives once they are durable: the reply, or the error that rejects the call."""
 
     events: Sequence[events_pb2.Event]
     reply: Reply
@@ -55,7 +55,7 @@ class PlanNeeded(NamedTuple, Generic[Reply]):
 
 
 class Reported(NamedTuple):
-    """Where a transition was entered, and what follows from it."""
+    """Where a transition was recorded, and what follows from it."""
 
     episode: Episode
     step: int

@@ -19,7 +19,6 @@ from safe_psrl.problem.documents import options_to_document
 from safe_psrl.problem.options import CERTIFIED, LARGEST
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_proto.v1 import model_pb2
-from safe_psrl_server.agents.events import are_large
 from safe_psrl_server.agents.messages import cmdp_from_message, drift_from_message, options_from_message, policy_from_message
 from safe_psrl_server.agents.shadow import LIVE, SHADOW, check_mode
 from safe_psrl_server.agents.sizes import check_environment, check_size, table_entries
@@ -65,11 +64,6 @@ class Definition:
         return frozenset(np.flatnonzero(self.spec.initial_distribution).tolist())
 
     @cached_property
-    def has_large_policies(self) -> bool:
-        """Whether policies are stored beside the stream."""
-        return are_large(self.message.cmdp)
-
-    @cached_property
     def cost_budgets(self) -> list[float]:
         budgets: list[float] = self.spec.cost_budgets.tolist()
         return budgets
@@ -103,9 +97,9 @@ def definition_of(message: model_pb2.AgentSpec, limits: Limits | None = None) ->
     try:
         shared = _shared_learner(message)
     except SpecError as error:
-        raise InvalidArgumentError(f"spec.{error.field}", f"{error.requirement} (is {error.value!r})") from None
+        raise InvalidArgumentError(f"spec.{error.field}", f"{error.requirement} (got {error.value!r})") from None
     if message.seed > MAX_SEED:
-        raise InvalidArgumentError("spec.seed", f"must be at most 2^63 - 1 (is {message.seed})")
+        raise InvalidArgumentError("spec.seed", f"must be at most 2^63 - 1, got {message.seed}")
     if not 1 <= message.max_open_episodes <= MAX_OPEN_EPISODES:
         raise InvalidArgumentError("spec.max_open_episodes", f"must be from 1 to {MAX_OPEN_EPISODES}")
     if not 0 < message.episode_timeout_seconds <= 1e9:
@@ -158,14 +152,14 @@ def completed(message: model_pb2.AgentSpec, default_timeout_seconds: float) -> m
             full.options.method = DEFAULT_METHOD
         options = options_to_document(options_from_message(full.options))
     except SpecError as error:
-        raise InvalidArgumentError(f"spec.options.{error.field}", f"{error.requirement} (is {error.value!r})") from None
+        raise InvalidArgumentError(f"spec.options.{error.field}", f"{error.requirement} (got {error.value!r})") from None
     full.options.CopyFrom(model_pb2.SafePsrlOptions(**options))
     try:
         if not full.drift.HasField("detect"):
             full.drift.detect = table_entries(full.cmdp) <= MOST_WATCHED_ENTRIES
         drift = asdict(drift_from_message(full.drift))
     except SpecError as error:
-        raise InvalidArgumentError(f"spec.drift.{error.field}", f"{error.requirement} (is {error.value!r})") from None
+        raise InvalidArgumentError(f"spec.drift.{error.field}", f"{error.requirement} (got {error.value!r})") from None
     full.drift.CopyFrom(model_pb2.DriftOptions(**drift))
     full.max_open_episodes = full.max_open_episodes or 1
     full.mode = full.mode or LIVE
@@ -190,7 +184,7 @@ def _check_guard(guard: model_pb2.Guard) -> None:
     limits = {field.name: value for field, value in guard.ListFields() if field.name != "on_drift"}
     for name, value in limits.items():
         if not 0 < value <= LARGEST:
-            raise InvalidArgumentError(f"spec.guard.{name}", f"must be above 0 and at most {LARGEST:g} (is {value})")
+            raise InvalidArgumentError(f"spec.guard.{name}", f"must be above 0 and at most {LARGEST:g}, got {value}")
 
 
 def _fallback(message: model_pb2.AgentSpec, spec: CmdpSpec) -> Policy | None:

@@ -97,7 +97,7 @@ class Totals:
             self.guarded_violation[i] += excess
 
     def resume(self) -> None:
-        """Begin the sums that a guard limits anew."""
+        """Reset the sums that a guard limits."""
         self.guarded_regret[:] = self.guarded_violation[:] = [0.0] * len(self.costs)
 
 
@@ -190,7 +190,7 @@ class Episode:
         return bool(self.started.policy_digest)
 
     def overridden(self, steps: Sequence[Transition]) -> int:
-        """The number of `steps` whose action is not the proposed one. In shadow none is: nobody was to play it."""
+        """The number of `steps` whose action is not the proposed one. None in shadow, where proposals are not played."""
         if self.is_shadow:
             return 0
         proposed = self.action

@@ -103,7 +103,7 @@ def running(record: AgentRecord, request: control_pb2.StartEpisodeRequest, repea
     if repeated is None and place.state != request.state:
         raise InvalidArgumentError(
             "state",
-            f"must be {place.state}, where the task is (is {request.state}); abandon_open begins anew after a reset",
+            f"must be {place.state}, where the task is, got {request.state}; set abandon_open after a reset",
             "STATE_MISMATCH",
             expected_state=place.state,
         )

@@ -46,13 +46,6 @@ LARGE: Final = 4_096  # entries. An entry takes about a byte: a smaller policy c
 LEVEL: Final = 1  # of zlib: a million entries in 2 to 12 ms; higher ones take up to ten times as long and save a tenth
 
 
-def are_large(policies: model_pb2.CmdpSpec | model_pb2.Policy) -> bool:
-    """Whether policies of this size are stored apart."""
-    if isinstance(policies, model_pb2.Policy):
-        return policies.horizon * policies.num_states + len(policies.probabilities) > LARGE
-    return (policies.num_actions if policies.continuing else policies.horizon) * policies.num_states > LARGE
-
-
 def is_large(event: events_pb2.Event) -> bool:
     """Whether something of `event` is stored apart."""
     return event.WhichOneof("kind") in {"episode_started", "agent_imported"} and any(_large(event))
@@ -104,7 +97,8 @@ def _large(event: events_pb2.Event) -> Iterator[events_pb2.EpisodeStarted]:
     kind = event.WhichOneof("kind")
     if kind == "episode_started":
         started = event.episode_started
-        if are_large(started.policy):
+        policy = started.policy
+        if policy.horizon * policy.num_states + len(policy.probabilities) > LARGE:
             yield started
     elif kind == "agent_imported":
         yield from (kept.started for kept in event.agent_imported.snapshot.episodes if kept.started.policy_digest)

@@ -176,7 +176,7 @@ def explain_epoch(task: Task, place: int, step: int) -> admin_pb2.ExplainActionR
 
 
 def _plans_with_budgets(task: Task) -> dict[float, EpochPlan]:
-    """By factor, those that there are."""
+    """Those that exist, by factor."""
     learner, learned, _, steps, start = task
     plans = {factor: epoch_plan_with_budgets(learner, learned, steps, start, factor) for factor in BUDGET_FACTORS}
     return {factor: plan for factor, plan in plans.items() if plan is not None}

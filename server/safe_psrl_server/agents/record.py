@@ -281,7 +281,7 @@ class AgentRecord:
             self.series.add(point_of(episode, event))
 
     def _update(self, definition: Definition) -> None:
-        """Take another definition for the episodes to come. What was learned stays; the detector of drift begins anew."""
+        """Use another definition from the next episode on. What was learned stays; drift detection starts again."""
         blank = definition.learner.initial_state().tables
         if blank.recent_counts.shape != self._tables.recent_counts.shape:
             fresh = blank.copy()

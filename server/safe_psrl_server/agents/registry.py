@@ -96,7 +96,7 @@ class Registry:
         return agent
 
     async def _is_current(self, record: AgentRecord) -> bool:
-        """Whether the stream ends where the record does. The name may be that of another agent by now, at the same version."""
+        """Whether the stream ends where the record does. The name may belong to a new agent by now, at the same version."""
         return not await self._store.commit([Append(record.name, record.version, ())])
 
     async def load(self, name: str, *, may_create: bool = False) -> Agent:
@@ -179,10 +179,11 @@ class Registry:
             return
         agents, used = self._size.agents + len(self._reserved), self._size.table_entries + sum(self._reserved.values())
         if agents >= self._limits.max_agents:
-            raise LimitExceededError(f"the server has {agents} agents, the most it allows", "TOO_MANY_AGENTS")
+            raise LimitExceededError(f"the server has {agents} agents, its limit (limits.max_agents)", "TOO_MANY_AGENTS")
         if used + entries > self._limits.max_total_table_entries:
             most = self._limits.max_total_table_entries
-            raise LimitExceededError(f"the agents' tables have {used} entries, and may have {most}", "MEMORY_QUOTA")
+            would = f"the tables of all agents would have {used + entries} entries"
+            raise LimitExceededError(f"{would}, above limits.max_total_table_entries ({most})", "MEMORY_QUOTA")
         self._reserved[name] = entries
         try:
             yield

@@ -1,6 +1,6 @@
-"""Which agents stay in memory: the least recently used leave, beyond a number of agents or of bytes.
+"""Which agents stay in memory: beyond a number of agents or bytes, the least recently used are evicted.
 
-An agent can leave whenever no call is under way: all that it is, is stored, open episodes included.
+An agent can be evicted whenever no call is under way: its whole state is stored, open episodes included.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,7 +52,7 @@ class ResidentSet(Generic[Member]):
         return member
 
     def add(self, member: Member) -> Member:
-        """The member of that name, which is `member` unless there was one; others may have to leave."""
+        """The member of that name, which is `member` unless there was one; others may be evicted."""
         present = self._members.setdefault(member.name, member)
         self.weigh(present)
         self.trim(present.name)
@@ -71,7 +71,7 @@ class ResidentSet(Generic[Member]):
         return member
 
     def trim(self, kept: str = "") -> None:
-        """Let members leave until the limits hold. Those with calls under way stay, and so does `kept`."""
+        """Evict members until the limits hold. Those with calls under way stay, and so does `kept`."""
         count, size, leaving = len(self._members), self.bytes, list[Member]()
         for name, member in self._members.items():
             if count <= self._most and (not self._most_bytes or size <= self._most_bytes):

@@ -15,7 +15,7 @@ MODES: Final = (LIVE, SHADOW)
 
 def check_mode(message: model_pb2.AgentSpec) -> None:
     if message.mode not in {"", *MODES}:
-        raise InvalidArgumentError("spec.mode", f"must be one of {', '.join(MODES)} (is {message.mode[:60]!r})")
+        raise InvalidArgumentError("spec.mode", f"must be one of {', '.join(MODES)}, got {message.mode[:60]!r}")
 
 
 class Sums(NamedTuple):

@@ -55,10 +55,10 @@ def _check_extent(
     if not episode.is_epoch and first_step:
         raise InvalidArgumentError("first_step", "must be 0: only the steps of a continuing task are reported in parts")
     if not 0 <= first_step < most:
-        raise InvalidArgumentError("first_step", f"must be from 0 to {most - 1} (is {first_step})")
+        raise InvalidArgumentError("first_step", f"must be from 0 to {most - 1}, got {first_step}")
     check_no_gap(episode, first_step)
     if episode.is_epoch and not transitions:
         raise InvalidArgumentError("transitions", "are missing")
     if first_step + len(transitions) > most:
         what = "the steps left in the epoch" if episode.is_epoch else "the horizon"
-        raise InvalidArgumentError("transitions", f"must be at most {what}, {most - first_step} (are {len(transitions)})")
+        raise InvalidArgumentError("transitions", f"must be at most {what}, {most - first_step}, got {len(transitions)}")

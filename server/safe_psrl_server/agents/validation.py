@@ -21,7 +21,7 @@ def check_incarnation(record: AgentRecord, incarnation: int) -> None:
 
 
 def check_definition_version(record: AgentRecord, expected: int) -> None:
-    """An update of a definition that has changed since the caller saw it is refused. 0 stands for any."""
+    """Reject an update of a definition that has changed since the caller read it. 0 stands for any version."""
     if expected not in {0, record.definition_version}:
         raise FailedPreconditionError(
             f"the definition has version {record.definition_version}, not {expected}: read it again, then repeat the update",
@@ -45,7 +45,7 @@ def current_episode(record: AgentRecord, number: int | None) -> Episode | None:
         return find_episode(record, number)
     open_episodes = record.open_episodes
     if len(open_episodes) > 1:
-        raise FailedPreconditionError(f"{len(open_episodes)} episodes are open: name one", "EPISODE_AMBIGUOUS")
+        raise FailedPreconditionError(f"{len(open_episodes)} episodes are open: set episode", "EPISODE_AMBIGUOUS")
     return open_episodes[0] if open_episodes else None
 
 
@@ -71,13 +71,13 @@ def closed(episode: Episode) -> FailedPreconditionError:
 def check_state(definition: Definition, field: str, state: int) -> None:
     last = definition.spec.num_states - 1
     if not 0 <= state <= last:
-        raise InvalidArgumentError(field, f"must be from 0 to {last} (is {state})")
+        raise InvalidArgumentError(field, f"must be from 0 to {last}, got {state}")
 
 
 def check_step(record: AgentRecord, step: int) -> None:
     last = (MAX_EPOCH_STEPS if record.definition.spec.is_continuing else record.definition.spec.horizon) - 1
     if not 0 <= step <= last:
-        raise InvalidArgumentError("step", f"must be from 0 to {last} (is {step})")
+        raise InvalidArgumentError("step", f"must be from 0 to {last}, got {step}")
 
 
 def check_first_state(record: AgentRecord, state: int, field: str = "state") -> None:
@@ -102,7 +102,7 @@ def check_continuity(record: AgentRecord, episode: Episode, seen: Transition, pr
     elif expected != seen.state:
         raise InvalidArgumentError(
             f"{field}.state",
-            f"must be {expected}, where the previous step led (is {seen.state})",
+            f"must be {expected}, where the previous step led, got {seen.state}",
             "STATE_MISMATCH",
             expected_state=expected,
         )
@@ -137,7 +137,8 @@ def checked_transition(definition: Definition, step: int, transition: control_pb
     costs = tuple(transition.costs) or tuple(known)
     if transition.costs:
         if len(costs) != len(known):
-            raise InvalidArgumentError(f"{field}.costs", f"must be {len(known)}, one per constraint (are {len(costs)})")
+            wanted = f"must have {len(known)} entries, one per constraint"
+            raise InvalidArgumentError(f"{field}.costs", f"{wanted}, got {len(costs)}")
         for i, cost in enumerate(costs):
             check_signal(f"{field}.costs[{i}]", cost)
     elif definition.learns_costs:
@@ -150,7 +151,7 @@ def _check_move(definition: Definition, step: int, state: int, action: int, next
     check_state(definition, f"{field}.state", state)
     check_state(definition, f"{field}.next_state", next_state)
     if not 0 <= action < spec.num_actions:
-        raise InvalidArgumentError(f"{field}.action", f"must be from 0 to {spec.num_actions - 1} (is {action})")
+        raise InvalidArgumentError(f"{field}.action", f"must be from 0 to {spec.num_actions - 1}, got {action}")
     if not spec.available_actions[state, action]:
         raise InvalidArgumentError(f"{field}.action", f"{action} is not available in state {state}", "ACTION_UNAVAILABLE")
     if spec.place_of(step, state, action, next_state) < 0:
@@ -161,4 +162,4 @@ def _check_move(definition: Definition, step: int, state: int, action: int, next
 
 def check_signal(field: str, value: float) -> None:
     if not 0 <= value <= 1:
-        raise InvalidArgumentError(field, f"must be a number from 0 to 1 (is {value})")
+        raise InvalidArgumentError(field, f"must be a number from 0 to 1, got {value}")

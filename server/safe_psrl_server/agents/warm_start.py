@@ -31,14 +31,14 @@ def initial_state(message: model_pb2.AgentSpec, learner: SafePsrl) -> AgentState
             )
         )
     except SpecError as error:
-        raise InvalidArgumentError(f"spec.warm_start.{error.field}", f"{error.requirement} (is {error.value!r:.60})") from None
+        raise InvalidArgumentError(f"spec.warm_start.{error.field}", f"{error.requirement} (got {error.value!r:.60})") from None
 
 
 def _check_origin(given: model_pb2.WarmStart) -> None:
     check_text("spec.warm_start.source", given.source, MAX_NOTE)
     if not 1 <= given.rows <= MAX_ROWS:
-        raise InvalidArgumentError("spec.warm_start.rows", f"must be from 1 to 2^53 (is {given.rows})")
+        raise InvalidArgumentError("spec.warm_start.rows", f"must be from 1 to 2^53, got {given.rows}")
     if not 0 < given.weight <= LARGEST:
-        raise InvalidArgumentError("spec.warm_start.weight", f"must be above 0 and at most {LARGEST:g} (is {given.weight})")
+        raise InvalidArgumentError("spec.warm_start.weight", f"must be above 0 and at most {LARGEST:g}, got {given.weight}")
     if not DIGEST.fullmatch(given.digest):
         raise InvalidArgumentError("spec.warm_start.digest", "must be a SHA-256 of 64 hexadecimal digits in lower case")

@@ -46,7 +46,7 @@ class AgentCollector(Collector):
     """Reads summaries on the event loop and formats in the scrape's thread.
 
     At most `limits.max_agents_in_metrics` agents have series, and only those with the pattern: those created first, so that a
-    new agent replaces no other. Totals are about all agents.
+    new agent replaces no other. Totals include all agents.
     """
 
     def __init__(self, agents: AgentService, store: EventStore, loop: asyncio.AbstractEventLoop, pattern: str = "*") -> None:

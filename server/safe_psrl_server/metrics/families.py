@@ -190,7 +190,7 @@ CONSTRAINT_FAMILIES: Final = (
     ),
     ConstraintFamily(
         "constraint_violations",
-        "Completed episodes whose reported cost exceeds the budget. Single ones are expected: costs vary around their mean.",
+        "Completed episodes whose reported cost exceeds the budget. Occasional ones are normal: costs vary around their mean.",
         lambda c: c.violations,
     ),
     ConstraintFamily(

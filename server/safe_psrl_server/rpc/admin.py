@@ -247,7 +247,7 @@ def _place_of(record: AgentRecord) -> tuple[Definition, AgentState, int]:
 
 def _page_size(requested: int) -> int:
     if not 0 <= requested <= 1000:
-        raise InvalidArgumentError("page_size", f"must be from 1 to 1000 (is {requested})")
+        raise InvalidArgumentError("page_size", f"must be from 1 to 1000, got {requested}")
     return requested or 100
 
 

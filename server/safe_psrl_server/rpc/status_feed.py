@@ -54,13 +54,13 @@ class StatusFeed:
             async for message in messages:
                 yield message
             if loop.time() >= ends:
-                raise UnavailableError("the watch has lasted long enough; watch again", "WATCH_ENDED")
+                raise UnavailableError("the watch has reached its maximum duration; watch again", "WATCH_ENDED")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._agents.draining.wait(), interval)
         raise draining()
 
     async def _everything(self, wanted: Collection[str], shown: Callable[[str], bool]) -> Messages:
-        """At least one message. An agent in it may have been changed or deleted since: the next message says so."""
+        """At least one message. An agent in it may have been changed or deleted since: the next message reports that."""
         query, is_empty = SummaryQuery(AGENTS_PER_MESSAGE), True
         while True:
             page = await (self._agents.summaries_of(wanted) if wanted else self._agents.find(query))

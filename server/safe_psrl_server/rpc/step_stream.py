@@ -85,7 +85,7 @@ class StepStream:
             return _Message(request, [self._submit_call(request)])
         calls = request.batch.calls
         if len(calls) > MAX_BATCH_CALLS:
-            too_many = InvalidArgumentError("batch.calls", f"must be at most {MAX_BATCH_CALLS} (are {len(calls)})")
+            too_many = InvalidArgumentError("batch.calls", f"must be at most {MAX_BATCH_CALLS}, got {len(calls)}")
             return _Message(request, [_Submitted(request, too_many)])
         submitted = list[_Submitted]()
         for call in calls:

@@ -119,7 +119,7 @@ def write_identities(identities: Identities) -> str:
 
 
 def create_token(file: Path, name: str, roles: Sequence[Role], agents: Sequence[str]) -> str:
-    """Enter a new token and return its text, which cannot be had again. Raises `IdentitiesError`, OSError."""
+    """Add a new token and return its text, which is not stored. Raises `IdentitiesError`, OSError."""
     token = new_token()
     now = datetime.now(UTC).replace(microsecond=0)
     with _locked(file):
@@ -137,7 +137,7 @@ def create_token(file: Path, name: str, roles: Sequence[Role], agents: Sequence[
 
 
 def revoke_tokens(file: Path, name_or_id: str) -> int:
-    """Strike out every token with that name, or the one with that id; how many there were. Raises as above."""
+    """Remove every token with that name, or the one with that id; returns their number. Raises as above."""
     with _locked(file):
         before = read_identities(file)
         kept = [entry for entry in before.token if name_or_id not in {entry.name, entry.id}]

@@ -137,4 +137,4 @@ async def _check_quota(agents: AgentService, quotas: Quotas, identity: Identity)
     names = await agents.names()
     count = await agents.threads.run(lambda: sum(identity.may(Role.ADMIN, name) for name in names))
     if count >= most:
-        raise LimitExceededError(f"{identity.name!r} has {count} agents, and may have {most}", "AGENT_QUOTA")
+        raise LimitExceededError(f"{identity.name!r} has {count} agents; its limit is {most}", "AGENT_QUOTA")

@@ -62,7 +62,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "/safe_psrl.v1.AdminService/ImportAgent": Rule(Role.ADMIN, Scope.MESSAGES),
     "/safe_psrl.v1.AdminService/VerifyAgent": _READ,
     "/grpc.health.v1.Health/Check": _HEALTH,
-    "/grpc.health.v1.Health/List": _HEALTH,  # not implemented, and it may say so
+    "/grpc.health.v1.Health/List": _HEALTH,  # answers UNIMPLEMENTED
     "/grpc.health.v1.Health/Watch": _HEALTH,
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": _REFLECTION,
 }

@@ -33,7 +33,7 @@ def digest_of(text: str) -> str:
 
 
 def id_of(text: str) -> str:
-    """The id that `text` claims; empty if it is no token of ours."""
+    """The id that `text` claims; empty if it is not a token of this service."""
     prefix, _, rest = text.partition("_")
     number, _, secret = rest.partition("_")
     return number if prefix == PREFIX and secret else ""

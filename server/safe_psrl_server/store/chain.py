@@ -78,6 +78,6 @@ def is_intact(agent: str, row: SnapshotRow) -> bool:
 
 
 def rechained(stream: StoredStream) -> tuple[Link, list[EventRow]]:
-    """Where the chain of a stream begins that is stored anew, and its rows: at its snapshot, or at the beginning."""
+    """The start of the chain of a whole stream that is stored again, at its snapshot or at the beginning, and its rows."""
     start = Link(stream.version - len(stream.events), FIRST_LINK)
     return start, chained(start, stream.events)

@@ -1,7 +1,7 @@
 """The head record: one digest over the heads of all streams, stored by each commit together with what it changes.
 
 Each stream's row has a digest of itself. The record is the XOR of these digests, so a commit updates it from the rows that it
-changes. Opening a store compares the two. They differ if files or rows of different times were put together, or if rows are
+changes. Opening a store compares the two. They differ if files or rows from different times were combined, or if rows are
 missing: each stream alone may still be intact, but older than what was acknowledged.
 """
 
@@ -15,8 +15,8 @@ from typing import Final
 from safe_psrl_server.store.chain import Link
 
 MISMATCH: Final = (
-    "does not match its head record: files or rows of different times were put together, or rows are missing. "
-    "Restore all of it from a backup"
+    "does not match its head record: files or rows from different times were combined, or rows are missing. "
+    "Restore the whole store from a backup"
 )
 INTEGER: Final = Struct("<q")
 HeadRow = Sequence[object]  # agent, version, link, digest, as a database gave them

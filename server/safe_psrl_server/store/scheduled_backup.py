@@ -1,7 +1,7 @@
 """Backups of a data directory at intervals, the newest ones kept.
 
 A backup is made by a process of its own, so that reading every event back takes no time from the service. Its name is the time
-at which it began; after a restart the interval goes on from the newest one.
+at which it began; after a restart the interval counts from the newest one.
 """
 
 import asyncio
@@ -101,13 +101,13 @@ class ScheduledBackup:
         return len(excess)
 
     def _drop_partial(self) -> None:
-        """What a backup left that was killed."""
+        """What a killed backup left behind."""
         for path in self._directory.glob(f"safe-psrl-*{PARTIAL}*"):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def scheduled_backup(store: str, settings: Backups, registry: CollectorRegistry) -> ScheduledBackup | None:
-    """Of the store at this address, or None if there is no directory for it. Raises `ConfigError`."""
+    """Scheduled backups of the store at this address, or None if no directory is configured. Raises `ConfigError`."""
     if settings.directory is None:
         return None
     scheme, _, source = store.partition(":")

@@ -11,6 +11,7 @@ from safe_psrl import CmdpSpec
 from safe_psrl.planning.evaluation import as_probabilities, evaluate_policy, occupancy, state_occupancy
 from safe_psrl.posterior.uncertainty import (
     Belief,
+    Observed,
     belief_of,
     cautious_costs,
     certain_bound,
@@ -18,7 +19,7 @@ from safe_psrl.posterior.uncertainty import (
     cost_covariance,
     course_of,
     least_cautious_cost,
-    write_upper_signal,
+    upper_signals,
 )
 from safe_psrl.problem.documents import spec_from_document, spec_to_document
 from safe_psrl.problem.support import EVERY_STATE
@@ -198,9 +199,12 @@ def test_occupancy_and_cost_to_go(variant: dict) -> None:
 
 
 def upper_signal(signal: np.ndarray, learned: np.ndarray, sums: np.ndarray, visits: np.ndarray, z: float) -> np.ndarray:
-    upper = np.empty(signal.shape)
-    write_upper_signal(signal, learned, sums, visits, z, upper)
-    return upper
+    """Beside a reward that stays as it is, though it is learned too."""
+    reward = np.zeros(signal.shape)
+    signals, all_learned, all_sums = np.stack([reward, signal]), np.stack([learned] * 2), np.stack([reward, sums])
+    both = upper_signals(Observed(np.empty((0, 0, 0, 0)), signals, all_learned, all_sums, visits), z)
+    assert both[0].tolist() == reward.tolist()
+    return both[1]
 
 
 def test_the_upper_bound_of_a_learned_signal() -> None:

@@ -109,7 +109,7 @@ def test_presets_by_name() -> None:
         (smallest(constraints="cost"), "constraints = 'cost': must be a list of tables"),
         (smallest(constraints=[1]), "constraints = [1]: must be a list of tables"),
         (smallest(constraints={"name": "cost"}), "constraints = {'name': 'cost'}: must be a list of tables"),
-        (smallest(constraints=[]), "constraints = []: must have one constraint at least"),
+        (smallest(constraints=[]), "constraints = []: must have at least one constraint"),
         (smallest(constraints=[{"name": "cost"}]), "constraints[0].cost = None: is missing"),
         (smallest(constraints=[{"cost_buget": 1}]), "constraints[0].cost_buget = 1: is not a field; did you mean cost_budget?"),
         (smallest(reward=[["a"]]), "reward = [['a']]: must be a table of numbers"),

@@ -107,7 +107,7 @@ async def test_an_impossible_correction_is_not_imported(bench: Bench) -> None:
     [
         ({}, "reward: or costs must be given"),
         ({"reward": 1.5}, "reward: must be a number from 0 to 1"),
-        ({"costs": [0.5]}, "costs: must be 2, one per constraint"),
+        ({"costs": [0.5]}, "costs: must have 2 entries, one per constraint, got 1"),
         ({"costs": [0.5, float("nan")]}, r"costs\[1\]: must be a number"),
         ({"reward": 0.5, "step": 3}, "step: must be from 0 to 2"),
     ],
@@ -162,7 +162,9 @@ async def test_what_counts_less_by_now_cannot_be_corrected(bench: Bench, drift: 
         if number:
             await bench.report_episode(number, transition(0, 1, 0 if number < 20 else 3, **signals))
         number = (await bench.start()).episode
-    with pytest.raises(FailedPreconditionError, match="cannot be corrected: it counts less by now"):
+    with pytest.raises(
+        FailedPreconditionError, match="cannot be corrected: half_life_visits or forgetting after drift has reduced"
+    ):
         await correct(bench, episode=number - 1, reward=1.0)
     await bench.report(REPORTED[0], episode=number, step=0)
     if "half_life_visits" not in drift:
@@ -175,5 +177,5 @@ async def test_a_half_life_that_was_switched_off_still_forbids(bench: Bench) -> 
     request = admin_pb2.UpdateAgentRequest(agent="a", update=model_pb2.AgentSpec(drift=model_pb2.DriftOptions()))
     request.update_mask.paths.append("drift")
     await bench.administration.update(request)
-    with pytest.raises(FailedPreconditionError, match="counts less by now"):
+    with pytest.raises(FailedPreconditionError, match="has reduced the weight of its steps since"):
         await correct(bench, reward=1.0)

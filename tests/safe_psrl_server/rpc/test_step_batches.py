@@ -123,7 +123,7 @@ def test_a_batch_has_at_most_1024_calls(wire: Wire) -> None:
         one_more = [*calls[:-1], start(other), step(other, 1, 1, 0)]
         refused, done = answered(wire, batch(*one_more, tag=8), batch(*calls, tag=9))
         assert (refused.tag, refused.error.code, refused.error.metadata["field"]) == (8, 3, "batch.calls")
-        assert "1024 (are 1025)" in refused.error.message
+        assert "1024, got 1025" in refused.error.message
     assert done.tag == 9
     assert {reply.WhichOneof("outcome") for reply in done.batch.replies} == {"start_episode", "step"}
     assert folded(wire, agent)[1] == 256 * HORIZON

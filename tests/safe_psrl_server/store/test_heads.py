@@ -20,7 +20,7 @@ from tests.safe_psrl_server.bench import Bench
 from tests.safe_psrl_server.store.appending import append, execute
 
 TABLES = ("streams", "events", "snapshots", "policies")
-REFUSAL = "does not match its head record: files or rows of different times were put together, or rows are missing"
+REFUSAL = "does not match its head record: files or rows from different times were combined, or rows are missing"
 Run = Callable[[str], list[Any]]
 Place = tuple[Callable[[], EventStore], Run]
 
@@ -102,7 +102,7 @@ async def test_missing_rows_of_an_agent_are_noticed(place: Place, damage: list[s
         run(statement)
     for _ in range(2):
         store = make()
-        with pytest.raises(StoreError, match=f"^the database .* {REFUSAL}. Restore all of it from a backup$"):
+        with pytest.raises(StoreError, match=f"^the database .* {REFUSAL}. Restore the whole store from a backup$"):
             await store.open()
         await store.close()
 
