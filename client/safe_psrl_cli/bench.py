@@ -4,7 +4,6 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -243,16 +242,11 @@ def _run(
 
 
 def _show(results: "list[Result]") -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from safe_psrl_cli.tables import print_table, table_of  # noqa: PLC0415
 
-    from safe_psrl_experiments.bench.measure import cells  # noqa: PLC0415
-
-    table = Table()  # with long texts in its cells, unlike `tables.table_of`
-    for heading in ("what", "time", "spread", "limit", "ratio", "bar"):
-        is_number = heading in {"time", "spread", "ratio"}
-        table.add_column(heading, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
+    table = table_of(None, "measured, and below it the limit", "", "ratio", "bar")
     for result in results:
         verdict = "" if result.bar is None else f"{result.bar} {'met' if result.ok else 'MISSED'}"
-        table.add_row(*cells(asdict(result)), verdict)
-    Console().print(table)
+        table.add_row(result.name, f"{result.value:,.1f} {result.unit}", f"{result.ratio:.2f}", verdict)
+        table.add_row(f"  {result.limit_name}", f"{result.limit:,.1f} {result.unit}", "", "")
+    print_table(table)

@@ -42,14 +42,17 @@ def add_rows(table: Table, about: Sequence[str], constraints: Sequence[tuple[str
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
-    """Print it within the width of the terminal: the rightmost columns are dropped rather than cut off, long names folded."""
+    """Print it within the width of the terminal: the rightmost columns are dropped, and named, rather than cut off."""
     console = console or Console(emoji=False)
     for column in table.columns:
         longest = max(cell_len(line) for cell in (column.header, *column.cells) for line in str(cell).split("\n"))
         column.min_width = longest if column.no_wrap or longest <= LONGEST_WHOLE_NAME else MIN_NAME_WIDTH
+    dropped: list[str] = []
     while len(table.columns) > 2 and _least_width(table) > console.width:
-        table.columns.pop()
+        dropped.insert(0, " ".join(str(table.columns.pop().header).split()))
     console.print(table)
+    if dropped:
+        console.print(f"A terminal wider than {console.width} columns also shows: {', '.join(dropped)}.", highlight=False)
 
 
 def _least_width(table: Table) -> int:

@@ -46,7 +46,9 @@ class Limits(_Section):
     max_import_bytes: int = Field(256 * 1024 * 1024, ge=1024, description="Maximum size of an imported agent.")
     max_concurrent_calls: int = Field(4096, ge=1, description="Maximum concurrent calls of authenticated callers.")
     max_calls_per_connection: int = Field(
-        900, ge=1, description="Maximum concurrent calls and streams on one connection; a client keeps further ones waiting."
+        900,
+        ge=1,
+        description="Maximum concurrent calls and streams on one connection; further ones wait, or fail with UNAVAILABLE.",
     )
     max_public_calls: int = Field(256, ge=1, description="Maximum concurrent calls that need no credential, such as health.")
     max_public_calls_per_address: int = Field(32, ge=1, description="Maximum of such calls from one address.")

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from statistics import median
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -13,6 +14,7 @@ from safe_psrl_proto.v1 import admin_pb2
 CLIENTS: Final = 16  # that create and read agents
 CALLS: Final = 10_000  # steps of a turn
 ROUNDS: Final = 3
+CONNECTIONS: Final = 4  # of the playing clients: the server limits the concurrent calls of one
 
 
 class Service(Protocol):
@@ -81,8 +83,10 @@ class _Fleet(NamedTuple):
 async def _measure(service: Service, size: FleetSize, report: Report) -> _Fleet:
     names = [f"agent-{number:05}" for number in range(size.agents)]
     empty = process_kilobytes("VmRSS", service.pid)
-    async with load.connected(service.target) as channel:
-        target = load.Target(channel)
+    async with AsyncExitStack() as stack:
+        channels = [await stack.enter_async_context(load.connected(service.target)) for _ in range(CONNECTIONS)]
+        targets = [load.Target(channel) for channel in channels]
+        target = targets[0]
 
         async def read(name: str) -> None:
             await target.admin.GetAgent(admin_pb2.GetAgentRequest(agent=name), timeout=load.DEADLINE)
@@ -94,11 +98,16 @@ async def _measure(service: Service, size: FleetSize, report: Report) -> _Fleet:
         resident = process_kilobytes("VmRSS", service.pid) - empty
         report("playing")
         many, few = names[: size.active], names[: size.few]
-        rates = [
-            (await load.step_unary(target, many, CALLS), await load.step_unary(target, few, CALLS)) for _ in range(ROUNDS + 1)
-        ]
+        rates = [(await _steps(targets, many), await _steps(targets, few)) for _ in range(ROUNDS + 1)]
     rates_many, rates_few = zip(*rates[1:], strict=True)  # the first turn warms up
     return _Fleet(create_seconds, read_seconds, resident, median(rates_many), median(rates_few))
+
+
+async def _steps(targets: Sequence[load.Target], names: Sequence[str]) -> float:
+    """Steps per second of these agents, each on one of the connections."""
+    shares = [names[first :: len(targets)] for first in range(len(targets))]
+    calls = CALLS // len(targets)
+    return sum(await asyncio.gather(*(load.step_unary(*pair, calls) for pair in zip(targets, shares, strict=True) if pair[1])))
 
 
 async def _call_for_all(names: Sequence[str], call: Callable[[str], Awaitable[None]]) -> float:

@@ -42,7 +42,8 @@ class Target:
 
 @asynccontextmanager
 async def connected(target: str) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(target) as channel:
+    """On a connection of its own: channels with one target share theirs by default."""
+    async with grpc.aio.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         await asyncio.wait_for(channel.channel_ready(), DEADLINE)
         yield channel
 
