@@ -88,7 +88,7 @@ def acknowledged_commits(path: Path) -> int:
     except FileNotFoundError:
         return 0
     if text and not text.isdecimal():
-        raise StoreError(f"{path} is unreadable: restore the directory from a backup")
+        raise StoreError(f"the commit counter {path} is unreadable: restore the directory from a backup")
     return int(text or 0)
 
 
