@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 
-from safe_psrl_proto.v1 import admin_pb2
+from safe_psrl_proto.v1 import admin_pb2, events_pb2
 from tests.faults.fault import SETTINGS, Fault
 from tests.system.server_process import SERVING, START_SECONDS, ServerProcess, wait_until
 
@@ -146,17 +146,34 @@ def tear_log(chosen: random.Random, directory: Path) -> None:
         del content[-chosen.randrange(1, 4097) :]
 
 
-def change_events(chosen: random.Random, directory: Path) -> None:
-    """A bit near the end of each event that no snapshot includes; the database itself stays sound."""
-    place = -chosen.randrange(3, 7)
-    newest = "SELECT coalesce(max(version), 0) FROM snapshots WHERE snapshots.agent = events.agent"
-    _change_rows(directory, "events", f"version > ({newest})", place)
+def change_events(_: random.Random, directory: Path) -> None:
+    """Of each agent, the next state in the newest report that no snapshot includes. Only a checksum can tell."""
+    included = "SELECT coalesce(max(version), 0) FROM snapshots WHERE snapshots.agent = events.agent"
+    done = set[str]()
+
+    def change(payload: bytes, agent: str) -> bytes:
+        event = events_pb2.Event.FromString(payload)
+        if agent in done or not event.transitions_observed.next_states:
+            return payload
+        done.add(agent)
+        event.transitions_observed.next_states[-1] ^= 1
+        return event.SerializeToString()
+
+    _change_rows(directory, "events", f"version > ({included})", change)
 
 
 def change_newest_snapshot(chosen: random.Random, directory: Path) -> None:
     """Of each agent, a bit near its end. The older one and the events after it must be enough."""
     newest = "SELECT max(version) FROM snapshots AS others WHERE others.agent = snapshots.agent"
-    _change_rows(directory, "snapshots", f"version = ({newest})", -chosen.randrange(14, 18))
+    place = chosen.randrange(14, 18)
+
+    def change(payload: bytes, _: str) -> bytes:
+        content = bytearray(payload)
+        if len(content) > place:
+            content[-place] ^= 1
+        return bytes(content)
+
+    _change_rows(directory, "snapshots", f"version = ({newest})", change)
 
 
 DAMAGES: tuple[Damage, ...] = (tear_log, change_events, flip, change_newest_snapshot, cut, lose)
@@ -173,14 +190,12 @@ def changed(
     path.write_bytes(content)
 
 
-def _change_rows(directory: Path, table: str, where: str, place: int) -> None:
-    """The lowest bit of the byte at `place` of each payload that is long enough."""
+def _change_rows(directory: Path, table: str, where: str, change: Callable[[bytes, str], bytes]) -> None:
+    """Each payload, of an agent, by `change`; the newest first."""
     with closing(sqlite3.connect(directory / DATABASE)) as database:
-        rows = database.execute(f"SELECT payload, agent, version FROM {table} WHERE {where}").fetchall()  # noqa: S608  # ours
-        for data, *key in rows:
-            content = bytearray(data)
-            if len(content) > -place:
-                content[place] ^= 1
-            database.execute(f"UPDATE {table} SET payload = ? WHERE (agent, version) = (?, ?)", (bytes(content), *key))  # noqa: S608
+        query = f"SELECT payload, agent, version FROM {table} WHERE {where} ORDER BY version DESC"  # noqa: S608  # ours
+        for payload, agent, version in database.execute(query).fetchall():
+            key = (change(payload, agent), agent, version)
+            database.execute(f"UPDATE {table} SET payload = ? WHERE (agent, version) = (?, ?)", key)  # noqa: S608
         database.commit()
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
