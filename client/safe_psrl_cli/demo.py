@@ -98,8 +98,9 @@ def _report(console: Any, summary: dict[str, Any], files: list[Path]) -> None:
     table.add_row(
         "episodes, steps", f"{summary['episodes']:,}, {summary['transitions']:,}: {summary['steps_per_second']:,.0f} steps/s"
     )
-    table.add_row("cost, last episodes", f"{summary['recent_cost']:.2f} of a budget of {summary['cost_budget']:g}")
-    table.add_row("reward, last episodes", f"{summary['recent_reward']:.2f}; the optimum has {summary['optimum_reward']:.2f}")
+    cost, error = summary["recent_cost"], summary["recent_cost_error"]
+    table.add_row("recent cost", f"{cost:.2f} ± {error:.2f} of a budget of {summary['cost_budget']:g}")
+    table.add_row("recent reward", f"{summary['recent_reward']:.2f}; the optimum has {summary['optimum_reward']:.2f}")
     table.add_row(
         "constraint regret", f"{summary['constraint_regret']:,.1f} (never above {summary['constraint_regret_max']:.1f})"
     )

@@ -12,10 +12,10 @@ def draw(path: Path, history: History, optimum_reward: float) -> Path:
     """Cost against its budget, reward, and the safety margin, with the crash marked."""
     figure = Figure(figsize=(8, 8), layout="constrained")
     cost, reward, margin = figure.subplots(3, 1, sharex=True)
-    cost.plot(*moving_mean(history.costs, RECENT), color="#0072B2", label=f"cost, mean of {RECENT} episodes")
+    cost.plot(*moving_mean(history.costs, RECENT), color="#0072B2", label=f"cost, mean of {RECENT:,} episodes")
     cost.axhline(history.budget, color="#D55E00", linestyle="--", label="budget")
     cost.set(ylabel="cost of an episode", ylim=(0, None), title="Streaming buffer, learned through the service")
-    reward.plot(*moving_mean(history.rewards, RECENT), color="#009E73", label=f"reward, mean of {RECENT} episodes")
+    reward.plot(*moving_mean(history.rewards, RECENT), color="#009E73", label=f"reward, mean of {RECENT:,} episodes")
     reward.axhline(optimum_reward, color="black", linestyle=":", label="exact constrained optimum")
     reward.set(ylabel="reward of an episode", ylim=(0, None))
     if history.margins:

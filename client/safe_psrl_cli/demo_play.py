@@ -97,6 +97,7 @@ class DemoPlay:
             "transitions": status.transitions,
             "steps_per_second": status.transitions / (self._seconds - self._outage),
             "recent_cost": _mean(self._history.costs),
+            "recent_cost_error": _standard_error(self._history.costs),
             "recent_reward": _mean(self._history.rewards),
             "optimum_reward": exact_optimum(self._scenario.spec, self._scenario.transitions_for(SEED)).reward,
             "cost_budget": self._history.budget,
@@ -146,7 +147,7 @@ class DemoPlay:
 
     def _live(self) -> Table:
         history = self._history
-        table = Table(title=f"Learning {PRESET} over gRPC (means of the last {RECENT} episodes)", title_justify="left")
+        table = Table(title=f"Learning {PRESET} over gRPC (means of the last {RECENT:,} episodes)", title_justify="left")
         for heading in ("episode", "cost", "budget", "reward", "safety margin"):
             table.add_column(heading, justify="right", min_width=10)
         margin = f"{history.margins[-1][1]:,.2f}" if history.margins else "-"
@@ -163,3 +164,8 @@ class DemoPlay:
 def _mean(values: list[float]) -> float:
     last = values[-RECENT:]
     return sum(last) / len(last) if last else 0.0
+
+
+def _standard_error(values: list[float]) -> float:
+    last = values[-RECENT:]
+    return float(np.std(last) / len(last) ** 0.5) if last else 0.0
