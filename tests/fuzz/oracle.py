@@ -7,7 +7,7 @@ import grpc
 
 from safe_psrl_proto.v1 import admin_pb2, control_pb2
 from safe_psrl_server.rpc.errors import CODES
-from tests.fuzz.ground import OK, Answer, Ground, decoded
+from tests.fuzz.ground import LIMITS, OK, Answer, Ground, decoded
 from tests.fuzz.inputs import READING, Input
 
 # Nothing is damaged and the server is up: what would say otherwise is a finding, as are INTERNAL and UNKNOWN.
@@ -82,7 +82,8 @@ class Judge:
 
     def _is_accepted(self, given: Input, answer: Answer) -> bool:
         if given.call == "StepStream":
-            return any(reply.WhichOneof("outcome") not in {"error", "batch"} for _, reply in _exchanges(given, answer))
+            done = any(reply.WhichOneof("outcome") not in {"error", "batch"} for _, reply in _exchanges(given, answer))
+            return done or _lost_replies(given, answer)
         return answer.code is OK
 
     def _check_change(self, given: Input, answer: Answer, accepted: bool) -> None:
@@ -155,6 +156,12 @@ def _exchanges(given: Input, answer: Answer) -> Iterator[tuple[control_pb2.StepS
             if len(request.batch.calls) != len(reply.batch.replies):
                 raise FindingError(f"{len(request.batch.calls)} calls of a batch got {len(reply.batch.replies)} replies")
             yield from zip(request.batch.calls, reply.batch.replies, strict=True)
+
+
+def _lost_replies(given: Input, answer: Answer) -> bool:
+    """Whether a message that is too large ended the stream, which drops replies to messages before it."""
+    before = next((i for i, message in enumerate(given.messages) if len(message) > LIMITS["max_message_bytes"]), 0)
+    return answer.code is not OK and TOO_LARGE in answer.text and len(answer.replies) < before
 
 
 def _makes(request: object) -> bool:
