@@ -1,8 +1,6 @@
 """Plans, and decisions in their stored form: short work on the event loop, long work in threads."""
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Awaitable
@@ -17,7 +15,6 @@ from safe_psrl.continuing import ContinuingPsrl, ContinuingState, EpochPlan
 from safe_psrl.errors import PlanStoppedError
 from safe_psrl.learner import Plan, SafePsrl
 from safe_psrl.version import __version__
-from safe_psrl.warm_up import warm_up_continuing
 from safe_psrl_server.agents.decisions import Decision, PlanNeeded
 from safe_psrl_server.agents.episode_events import TimedPlan
 from safe_psrl_server.agents.events import encode, is_large
@@ -32,7 +29,6 @@ PLANNED_BY: Final = f"safe-psrl {__version__}, numpy {np.__version__}, numba {nu
 SHORT_WORK: Final = 300_000  # products and draws of a plan made on the event loop: about a millisecond
 SHORT_WORK_AT_WORST: Final = 10 * SHORT_WORK  # if every permitted kernel draw is needed
 CERTIFIED_PLANS: Final = 25  # ordinary plans that a certified one takes
-COMPILING_SECONDS: Final = 4.0  # for which a call waits for kernels that are being compiled
 
 
 class Planner:
@@ -46,7 +42,6 @@ class Planner:
         self._used: dict[str, int] = {}  # by owner, above 0
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by owner, next in turn first; none of them is empty
         self._stops: dict[str, Mask] = {}  # of plans, by agent
-        self._kernels: dict[str, asyncio.Future[None]] = {}  # of continuing tasks, by method: done once they are compiled
         self._turns: dict[str, asyncio.Future[None]] = {}  # of plans that wait for a thread, by agent
 
     def prepare(self, call: Call[Any], record: AgentRecord) -> Prepared | Awaitable[Prepared]:
@@ -70,11 +65,7 @@ class Planner:
 
     async def _in_threads(self, call: Call[Any], outcome: Decision[Any] | PlanNeeded[Any], version: int) -> Prepared:
         """The record must not change meanwhile, or the result must be discarded."""
-        planned: TimedPlan | None = None
-        if isinstance(outcome, PlanNeeded):
-            if isinstance(outcome.learner, ContinuingPsrl):
-                await self._load_kernels(outcome.learner.base.options.method)
-            planned = await self._plan(call, outcome)
+        planned = await self._plan(call, outcome) if isinstance(outcome, PlanNeeded) else None
         return await self._threads.run(call.context.run, finished, outcome, planned, version)
 
     async def _plan(self, call: Call[Any], needed: PlanNeeded[Any]) -> TimedPlan:
@@ -93,16 +84,6 @@ class Planner:
             raise UnavailableError(message, "PLAN_STOPPED") from None
         finally:
             del self._stops[call.agent]
-
-    async def _load_kernels(self, method: str) -> None:
-        """At the first use. Loading takes about a second; compiling, once on a machine, about a minute."""
-        if method not in self._kernels:
-            self._kernels[method] = asyncio.ensure_future(self._threads.run(load_kernels, method))
-        done, _ = await asyncio.wait([self._kernels[method]], timeout=COMPILING_SECONDS)
-        if not done:
-            message = "the kernels of continuing tasks are being compiled, once, for about a minute; try again"
-            raise UnavailableError(message, "COMPILING")
-        await self._kernels[method]
 
     async def _take_thread(self, agent: str, owner: str) -> None:
         if not (self._free and self._used.get(owner, 0) < self._most):
@@ -135,16 +116,7 @@ class Planner:
             return
 
     def close(self) -> None:
-        for loading in self._kernels.values():
-            loading.cancel()
         self._planning.shutdown()
-
-
-def load_kernels(method: str) -> None:
-    """Of continuing tasks. Another process compiles what is not in the cache: a compiler here would delay every call."""
-    work = f"from safe_psrl import warm_up_continuing; warm_up_continuing([{method!r}])"
-    subprocess.run([sys.executable, "-c", work], check=False, stdin=subprocess.DEVNULL)  # noqa: S603  # if it fails, compile here
-    warm_up_continuing([method])
 
 
 def finished(outcome: Decision[Any] | PlanNeeded[Any], planned: TimedPlan | None, version: int) -> Prepared:

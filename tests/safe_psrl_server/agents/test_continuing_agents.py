@@ -1,6 +1,5 @@
 """Continuing tasks in the service: epochs follow each other in one commit, and are those of the library to the bit."""
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 
 from safe_psrl import CmdpSpec, ContinuingPsrl, DriftOptions, SafePsrlOptions, Transition, preset, warm_up_continuing
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, model_pb2
-from safe_psrl_server.agents import planner
 from safe_psrl_server.agents.messages import cmdp_to_message, unpack
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_testbed import TabularEnvironment
@@ -233,22 +231,6 @@ def test_definitions_that_make_no_sense(wire: Wire, field: str, change: Any) -> 
     message = agent_spec(preset("continuing-buffer"))
     change(message)
     refusal(lambda: wire.create(message), Code.INVALID_ARGUMENT, field=field)
-
-
-def test_while_kernels_are_compiled_calls_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first epoch on a new machine compiles for a minute: the call fails at once, is repeated, and others are served."""
-    compiled = threading.Event()
-    monkeypatch.setattr(planner, "load_kernels", lambda _: compiled.wait(60))
-    monkeypatch.setattr(planner, "COMPILING_SECONDS", 0.05)
-    with serving() as wire:
-        name = wire.create(agent_spec(preset("continuing-buffer")))
-        for _ in range(2):
-            refused = refusal(lambda: wire.start(name, 0, request_id="first"), Code.UNAVAILABLE, "COMPILING")
-            assert "try again" in refused.message
-        assert wire.status(name).episode == 0
-        compiled.set()
-        monkeypatch.setattr(planner, "COMPILING_SECONDS", 60.0)
-        assert wire.start(name, 0, request_id="first").episode == 1
 
 
 def test_calls_for_episodes_are_refused(wire: Wire) -> None:
