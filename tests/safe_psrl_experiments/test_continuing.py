@@ -75,6 +75,9 @@ def test_the_algorithms_differ_as_they_should() -> None:
     assert strong["psrl"] > 5_000
     assert strong["cmdp-psrl"] > 50
     assert strong["psconrl"] > 50
+    for run in runs.values():  # at the budget's price, 10/9 of reward per unit
+        priced = run.ledger.objective_regret[0] + 10 / 9 * run.ledger.strong_violation[0]
+        assert run.ledger.priced_regret[0] == pytest.approx(priced, rel=1e-4, abs=0.1)
     cautious = exact_optimum(spec, p, spec.satisfiable_costs)
     lost = (7 / 12 - cautious.reward) * 20_000
     assert runs["safe-baseline"].ledger.objective_regret[0] == pytest.approx(lost, rel=0.05)
