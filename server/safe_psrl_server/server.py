@@ -1,6 +1,7 @@
 """The composition root: the only place that starts things. `Server` builds; `start`, `drain` and `run` do."""
 
 import asyncio
+import gc
 import signal
 import time
 from collections.abc import Callable
@@ -128,6 +129,8 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         await self.start()
+        gc.collect()
+        gc.freeze()  # modules and kernels live until the end: a full collection took 50 ms with them, and 2 ms without
         on_ready()
         await self.until(stopping)
         self.raise_failure()

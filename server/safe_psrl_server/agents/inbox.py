@@ -15,7 +15,7 @@ from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.errors import DeadlineError, UnavailableError
 from safe_psrl_server.security.caller import caller
 
-GATHER_SECONDS: Final = 0.002  # how long a batch waits to grow, if the previous one held more than one call
+GATHER_SECONDS: Final = 0.002  # how long a batch waits at most to grow, if the previous one held more than one call
 
 
 class Prepared(NamedTuple):
@@ -71,7 +71,7 @@ class Inbox:
         self._changed = asyncio.Event()  # as many have calls, or an agent was released
         self._idle = asyncio.Event()
         self._idle.set()
-        self._last_batch = 0
+        self._last_batch, self._batch_before = list[str](), list[str]()
 
     def check_ready(self) -> None:
         """Raise `UnavailableError` while the server is starting or stopping."""
@@ -107,12 +107,12 @@ class Inbox:
 
     async def take(self) -> list[Call[Any]]:
         """Wait for a call; then take and hold the next call of every agent that is not held."""
-        if self._last_batch > 1:
+        if len(self._last_batch) > 1:
             await self._gather()
         while not (ready := [agent for agent in self._queues if agent not in self._held]):
             self._changed.clear()
             await self._changed.wait()
-        self._last_batch = len(ready)
+        self._last_batch, self._batch_before = ready, self._last_batch
         return [self._next(agent) for agent in ready]
 
     @asynccontextmanager
@@ -182,10 +182,14 @@ class Inbox:
         call.end(DeadlineError(f"not done within {self._call_seconds:g} s; it may still complete and can be repeated"))
 
     async def _gather(self) -> None:
-        """Wait for calls of as many agents as in the previous batch, at most GATHER_SECONDS."""
-        if len(self._queues) >= self._last_batch:
+        """Wait for calls of as many agents as in the previous two batches, at most GATHER_SECONDS.
+
+        Those of the last batch are answered now, those of the one before were during its commit: most will call again.
+        """
+        expected = len({*self._last_batch, *self._batch_before})
+        if len(self._queues) >= expected:
             return
-        self._wanted = self._last_batch
+        self._wanted = expected
         self._changed.clear()
         timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._changed.set)
         await self._changed.wait()

@@ -112,6 +112,23 @@ async def test_after_a_shared_batch_the_next_one_waits_to_grow(inbox: Inbox) -> 
     assert len(await taking) == 2
 
 
+async def test_callers_that_alternate_come_to_share_a_batch(inbox: Inbox) -> None:
+    """A batch waits for the agents of the previous two, so that batches do not stay as small as they happened to begin."""
+    for pair in ("ab", "cd"):
+        for agent in pair:
+            put(inbox, agent)
+        assert len(await inbox.take()) == 2
+    for agent in "abcd":
+        inbox.release(agent)
+    for agent in "ab":
+        put(inbox, agent)
+    taking = asyncio.create_task(inbox.take())
+    await asyncio.sleep(0)
+    for agent in "cd":
+        put(inbox, agent)
+    assert len(await taking) == 4
+
+
 async def test_a_batch_that_does_not_grow_is_taken_after_the_gathering_time(inbox: Inbox) -> None:
     for agent in "ab":
         put(inbox, agent)
