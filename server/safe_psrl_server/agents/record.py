@@ -16,7 +16,7 @@ from safe_psrl_server.agents.episode import OPEN, Episode, PairVisits, Totals, c
 from safe_psrl_server.agents.events import read_policy, read_steps
 from safe_psrl_server.agents.log import MOST_ENTRIES, log_entry
 from safe_psrl_server.agents.messages import unpack
-from safe_psrl_server.agents.series import RecentEpisodes, Series, point_of
+from safe_psrl_server.agents.series import RecentEpisodes, Series, most_bytes, point_of
 
 SNAPSHOT_FORMAT: Final = 1
 PAUSED_BY_DRIFT: Final = "drift was detected"
@@ -69,6 +69,11 @@ class AgentRecord:
     def table_bytes(self) -> int:
         """Memory of what was learned."""
         return sum(table.nbytes for table in self._tables) + self._visited.nbytes
+
+    @property
+    def history_bytes(self) -> int:
+        """Memory of the series of episodes, once there were many."""
+        return most_bytes(self.definition.spec.num_constraints)
 
     @property
     def active_micros(self) -> int:

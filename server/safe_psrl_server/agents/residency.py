@@ -9,7 +9,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.config import Limits
 
-BASE_BYTES: Final = 24_000  # of an agent without its tables
+BASE_BYTES: Final = 60_000  # of an agent without its tables and its history
 
 
 class Named(Protocol):
@@ -86,5 +86,5 @@ class ResidentSet(Generic[Member]):
 
 
 def estimated_bytes(record: AgentRecord | None) -> int:
-    """Memory of a record, from the sizes of its tables."""
-    return BASE_BYTES + (record.table_bytes if record is not None and record.exists else 0)
+    """Memory of a record, from the sizes of its tables; its history counts as if it were full, which it will be."""
+    return BASE_BYTES + (record.table_bytes + record.history_bytes if record is not None and record.exists else 0)

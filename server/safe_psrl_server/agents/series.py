@@ -1,9 +1,10 @@
 """What an agent's completed episodes were like: a series over its whole life, and the latest ones one by one."""
 
 import math
+from array import array
 from collections import deque
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -38,12 +39,24 @@ def point_of(episode: Episode, event: events_pb2.Event) -> list[float]:
     return [float(value) for value in point]
 
 
+def most_bytes(num_constraints: int) -> int:
+    """Memory of a series with as many points as there can be."""
+    return MOST_POINTS * (COMMON + EACH * num_constraints) * array("d").itemsize
+
+
 class Series:
     """At most 1,024 points. When there are as many and all are full, each two become one."""
 
     def __init__(self) -> None:
-        self.points = list[list[float]]()
+        self._values = array("d")  # of all points, one after the other: as lists they would take five times the memory
+        self._width = COMMON
         self.stride = 1  # episodes of a full point
+
+    @property
+    def points(self) -> list[list[float]]:
+        """A copy. Callable from any thread."""
+        values, width = self._values[:], self._width
+        return [values[start : start + width].tolist() for start in range(0, len(values), width)]
 
     @classmethod
     def read(cls, points: Floats, stride: int, num_constraints: int) -> "Series":
@@ -56,20 +69,25 @@ class Series:
         if not ((points[:, NUMBER] >= 1) & (points[:, NUMBER] <= stride)).all():
             raise ValueError("its series counts episodes that do not exist")
         series = cls()
-        series.points, series.stride = points.tolist(), stride
+        series._values = array("d", points.astype(np.float64).tobytes())
+        series._width, series.stride = width, stride
         return series
 
     def table(self, num_constraints: int) -> Floats:
-        return np.array(self.points, np.float64).reshape(-1, COMMON + EACH * num_constraints)
+        values = self._values[:]  # an array cannot grow while numpy looks at it
+        return np.array(values, np.float64).reshape(-1, COMMON + EACH * num_constraints)
 
     def add(self, point: list[float]) -> None:
-        if self.points and self.points[-1][NUMBER] < self.stride:
-            self.points[-1] = merged(self.points[-1], point)
+        self._width = len(point)
+        last = self._values[-self._width :].tolist()
+        if last and last[NUMBER] < self.stride:
+            self._values[-self._width :] = array("d", merged(last, point))
             return
-        if len(self.points) == MOST_POINTS:
-            self.points = [merged(one, other) for one, other in list(pairwise(self.points))[::2]]
+        if len(self._values) == MOST_POINTS * self._width:
+            pairs = list(pairwise(self.points))[::2]
+            self._values = array("d", chain.from_iterable(merged(one, other) for one, other in pairs))
             self.stride *= 2
-        self.points.append(point)
+        self._values += array("d", point)
 
 
 def merged(one: list[float], other: list[float]) -> list[float]:

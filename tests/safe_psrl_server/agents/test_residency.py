@@ -1,16 +1,22 @@
 """Which agents are in memory: they come when they are used, and the least recently used leave."""
 
 import asyncio
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safe_psrl_proto.v1 import control_pb2
+from safe_psrl_experiments.bench.history import history
+from safe_psrl_proto.v1 import control_pb2, events_pb2
+from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.residency import estimated_bytes
+from safe_psrl_server.agents.series import MOST_POINTS
+from safe_psrl_server.agents.snapshot import folded, snapshot_of
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import LimitExceededError, NotFoundError
 from safe_psrl_server.security.quotas import reserved_room
-from safe_psrl_server.store import SummaryQuery
+from safe_psrl_server.store import StoredStream, SummaryQuery
 from tests.safe_psrl_server.bench import Bench, NewBench
 from tests.safe_psrl_server.specs import make_spec
 
@@ -41,6 +47,22 @@ async def test_agents_leave_when_their_tables_take_too_much_memory(new_bench: Ne
     members = bench.agents.registry.members
     members.remove("c")
     assert members.bytes == 0
+
+
+def test_the_estimated_memory_is_enough_for_an_agent_with_a_long_history() -> None:
+    record = AgentRecord("a")
+    for event in history(MOST_POINTS * 10):
+        record.apply(events_pb2.Event.FromString(event.SerializeToString()))
+    stream = StoredStream(snapshot_of(record).SerializeToString(), [], record.version)
+    folded("a", stream)  # what is loaded once
+    tracemalloc.start()
+    try:
+        loaded = folded("a", stream)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(loaded.series.points) == MOST_POINTS
+    assert estimated_bytes(loaded) / 3 < size < estimated_bytes(loaded)
 
 
 async def test_an_agent_with_an_open_episode_leaves_and_goes_on(new_bench: NewBench, tmp_path: Path) -> None:
