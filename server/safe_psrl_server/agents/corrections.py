@@ -5,7 +5,7 @@ from safe_psrl_proto.v1 import control_pb2, events_pb2
 from safe_psrl_server.agents.decisions import Decision
 from safe_psrl_server.agents.definition import Definition
 from safe_psrl_server.agents.episode import COMPLETED, Episode
-from safe_psrl_server.agents.guard import guarding
+from safe_psrl_server.agents.episode_events import guarding
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.validation import check_incarnation, check_signal, check_step, find_episode
 from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError

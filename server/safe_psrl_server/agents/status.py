@@ -6,9 +6,9 @@ from safe_psrl.methods.bounds import constraint_regret_bound, dual_variable_boun
 from safe_psrl_proto.v1 import admin_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents.agent import Agent
 from safe_psrl_server.agents.definition import Definition
+from safe_psrl_server.agents.history import Recent
 from safe_psrl_server.agents.planner import is_short
 from safe_psrl_server.agents.record import AgentRecord
-from safe_psrl_server.agents.series import Recent
 from safe_psrl_server.agents.shadow import LIVE
 
 MANY_EPISODES: Final = 1_000
