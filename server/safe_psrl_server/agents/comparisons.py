@@ -17,11 +17,12 @@ from safe_psrl.continuing import EpochPlan
 from safe_psrl.explanation import mixture_of
 from safe_psrl.learner import AgentState, Plan
 from safe_psrl_proto.v1 import admin_pb2, model_pb2
-from safe_psrl_server.agents.definition import Definition, checked_policy
+from safe_psrl_server.agents.definition import Definition
+from safe_psrl_server.agents.definition_checks import LIVE, checked_policy
 from safe_psrl_server.agents.episode_events import CERTIFICATES
 from safe_psrl_server.agents.epochs import next_start
 from safe_psrl_server.agents.record import AgentRecord
-from safe_psrl_server.agents.shadow import LIVE, Mean
+from safe_psrl_server.agents.totals import Mean
 from safe_psrl_server.errors import FailedPreconditionError
 
 FEWEST_EPISODES: Final = 20  # for a verdict

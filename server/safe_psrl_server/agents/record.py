@@ -12,10 +12,11 @@ from safe_psrl.learner import AgentState, Tables
 from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agents.definition import Definition, definition_of
-from safe_psrl_server.agents.episode import OPEN, Episode, PairVisits, Totals, corrected
+from safe_psrl_server.agents.episode import OPEN, Episode, PairVisits, corrected
 from safe_psrl_server.agents.events import read_policy, read_steps
 from safe_psrl_server.agents.history import MOST_ENTRIES, RecentEpisodes, Series, log_entry, point_of
 from safe_psrl_server.agents.messages import unpack
+from safe_psrl_server.agents.totals import Totals
 
 SNAPSHOT_FORMAT: Final = 1
 PAUSED_BY_DRIFT: Final = "drift was detected"

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from safe_psrl_proto.v1 import admin_pb2
-from safe_psrl_server.agents.agent import Agent
+from safe_psrl_server.agents.residency import Agent
 from safe_psrl_server.agents.status import status_of
 from safe_psrl_server.store import EventStore, StoreUnavailableError, Summary
 from safe_psrl_server.store.summaries import QUARANTINED

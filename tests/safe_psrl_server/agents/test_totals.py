@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safe_psrl_server.agents.episode import Totals
+from safe_psrl_server.agents.totals import Totals
 
 COSTS = st.lists(st.floats(0, 3), min_size=2, max_size=2)
 
