@@ -94,7 +94,7 @@ def _copy_directory(source: Path, destination: Path) -> str:
 async def _copy_agents(source: "EventStore", target: "EventStore") -> list[int]:
     """The versions of the agents that were copied."""
     from safe_psrl_cli.tables import progress_bar  # noqa: PLC0415
-    from safe_psrl_server.store.copy import copy_agents, names_to_copy  # noqa: PLC0415
+    from safe_psrl_server.store.backup import copy_agents, names_to_copy  # noqa: PLC0415
 
     async with AsyncExitStack() as stack:
         for store in (source, target):

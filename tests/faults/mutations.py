@@ -24,7 +24,7 @@ SERVER: Final = "server/safe_psrl_server"
 AGENTS: Final = f"{SERVER}/agents"
 RUNTIME: Final = f"{AGENTS}/runtime.py"
 DECISIONS: Final = f"{AGENTS}/decisions.py"
-CHAIN: Final = f"{SERVER}/store/chain.py"
+CHECKSUMS: Final = f"{SERVER}/store/checksums.py"
 SQLITE: Final = f"{SERVER}/store/sqlite/store.py"
 POSTGRES: Final = f"{SERVER}/store/postgres/commit.py"
 TEST: Final = "tests/faults/test_faults.py::test_nothing_acknowledged_is_lost_and_nothing_is_done_twice"
@@ -180,12 +180,12 @@ MUTATIONS: Final = (
     Mutation(
         "the chain of events is not verified",
         "Damaged",
-        [Edit(CHAIN, "version, link = number, next_link(link, number, payload)", "version, link = number, stored_link")],
+        [Edit(CHECKSUMS, "version, link = number, next_link(link, number, payload)", "version, link = number, stored_link")],
     ),
     Mutation(
         "a snapshot's digest is not verified",
         "Damaged",
-        [Edit(CHAIN, "return snapshot_digest(agent, version, link, payload) == digest", "return True")],
+        [Edit(CHECKSUMS, "return snapshot_digest(agent, version, link, payload) == digest", "return True")],
         rounds=2,
     ),
     Mutation(

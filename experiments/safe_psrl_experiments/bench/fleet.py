@@ -24,8 +24,8 @@ from safe_psrl_experiments.bench.measure import (
     silent,
 )
 from safe_psrl_proto.v1 import admin_pb2
-from safe_psrl_server.agents.agent import Agent
 from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.residency import Agent
 from safe_psrl_server.agents.summaries import status_in, summary_of
 from safe_psrl_server.store import Append, EventStore, Summary, open_store
 

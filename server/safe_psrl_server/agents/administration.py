@@ -10,13 +10,12 @@ from safe_psrl_proto.v1 import admin_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents.comparisons import check_promotion, trial_of
 from safe_psrl_server.agents.decisions import Decision
 from safe_psrl_server.agents.definition import Definition, checked_definition
-from safe_psrl_server.agents.differences import described, differences
+from safe_psrl_server.agents.definition_checks import MAX_NAME, check_size, check_text
 from safe_psrl_server.agents.messages import cmdp_to_message
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.service import AgentService
-from safe_psrl_server.agents.sizes import MAX_NAME, check_size, check_text
 from safe_psrl_server.agents.snapshot import check_record
-from safe_psrl_server.agents.updates import changes, refuse_fixed, updated
+from safe_psrl_server.agents.updates import changes, described, differences, refuse_fixed, updated
 from safe_psrl_server.agents.validation import check_definition_version
 from safe_psrl_server.errors import AlreadyExistsError, InvalidArgumentError
 from safe_psrl_server.security.caller import caller

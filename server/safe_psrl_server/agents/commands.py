@@ -6,14 +6,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from safe_psrl_proto.v1 import control_pb2, events_pb2
-from safe_psrl_server.agents import corrections, decisions, epochs
+from safe_psrl_server.agents import decisions, epochs
 from safe_psrl_server.agents.decisions import Acted, Decision, PlanNeeded, Reply, Reported
 from safe_psrl_server.agents.episode import Episode
 from safe_psrl_server.agents.episode_events import TimedPlan, detecting, observing
 from safe_psrl_server.agents.epochs import Begun, ReportedPart
 from safe_psrl_server.agents.record import PAUSED_BY_DRIFT, AgentRecord
+from safe_psrl_server.agents.reports import correct, report_all
 from safe_psrl_server.agents.service import AgentService
-from safe_psrl_server.agents.trajectories import report_all
 from safe_psrl_server.agents.validation import (
     check_first_state,
     check_incarnation,
@@ -141,7 +141,7 @@ class AgentCommands:
 
     def correct_signal(self, request: control_pb2.CorrectSignalRequest) -> "Future[bool]":
         """Whether the same correction was made before."""
-        decide = partial(corrections.correct, request=request, now_micros=self.agents.now_micros())
+        decide = partial(correct, request=request, now_micros=self.agents.now_micros())
         return self.agents.runtime.submit(request.agent, decide)
 
     def end_episode(self, request: control_pb2.EndEpisodeRequest) -> "Future[Episode]":

@@ -6,11 +6,11 @@ from typing import Final
 
 import structlog
 
-from safe_psrl_server.agents.agent import Agent
+from safe_psrl_server.agents.planner import Threads
 from safe_psrl_server.agents.registry import Registry, for_each
+from safe_psrl_server.agents.residency import Agent
 from safe_psrl_server.agents.runtime import Runtime
 from safe_psrl_server.agents.snapshot import snapshot_of
-from safe_psrl_server.agents.threads import Threads
 from safe_psrl_server.config import SnapshotPolicy
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.store import DamagedStreamError, EventStore, StoreFailedError, StoreUnavailableError

@@ -14,21 +14,30 @@ from safe_psrl.continuing import DEFAULT_MAX_EPOCH_STEPS, ContinuingPsrl
 from safe_psrl.errors import SpecError
 from safe_psrl.learner import AgentState, SafePsrl
 from safe_psrl.methods.epoch import average_assumption_is_certain
+from safe_psrl.posterior.initial_counts import InitialCounts
 from safe_psrl.posterior.streams import MAX_SEED
 from safe_psrl.problem.documents import options_to_document
-from safe_psrl.problem.options import CERTIFIED, LARGEST
+from safe_psrl.problem.options import CERTIFIED
 from safe_psrl.problem.spec import CmdpSpec
 from safe_psrl_proto.v1 import model_pb2
-from safe_psrl_server.agents.messages import cmdp_from_message, drift_from_message, options_from_message, policy_from_message
-from safe_psrl_server.agents.shadow import LIVE, SHADOW, check_mode
-from safe_psrl_server.agents.sizes import check_environment, check_size, table_entries
-from safe_psrl_server.agents.warm_start import initial_state
+from safe_psrl_server.agents.definition_checks import (
+    LIVE,
+    MAX_OPEN_EPISODES,
+    SHADOW,
+    check_environment,
+    check_epochs,
+    check_guard,
+    check_mode,
+    check_origin,
+    check_size,
+    checked_policy,
+    table_entries,
+)
+from safe_psrl_server.agents.messages import array_of, cmdp_from_message, drift_from_message, options_from_message
 from safe_psrl_server.config import Limits
 from safe_psrl_server.errors import InvalidArgumentError
 
 DEFAULT_METHOD: Final = CERTIFIED
-MAX_OPEN_EPISODES: Final = 1000
-MAX_EPOCH_STEPS: Final = 10_000  # of two epochs every step is in memory and in snapshots
 MOST_WATCHED_ENTRIES: Final = 10_000_000  # of the transition counts, if drift is watched for by default
 _learners: Final[MutableMapping[tuple[bytes, ...], SafePsrl]] = WeakValueDictionary()
 
@@ -82,7 +91,7 @@ class Definition:
 
     def initial_state(self) -> AgentState:
         """What it begins with: its warm start, or nothing learned."""
-        return initial_state(self.message, self.learner)
+        return _initial_state(self.message, self.learner)
 
     @cached_property
     def table_entries(self) -> int:
@@ -105,11 +114,11 @@ def definition_of(message: model_pb2.AgentSpec, limits: Limits | None = None) ->
     if not 0 < message.episode_timeout_seconds <= 1e9:
         raise InvalidArgumentError("spec.episode_timeout_seconds", "must be above 0 and at most 1e9")
     check_environment(message.environment)
-    _check_guard(message.guard)
+    check_guard(message.guard)
     check_mode(message)
-    _check_epochs(message)
+    check_epochs(message)
     if message.HasField("warm_start"):
-        initial_state(message, shared)
+        _initial_state(message, shared)
     message.always_satisfiable = shared.always_satisfiable  # stored, so that it is checked once
     return Definition(
         message=message,
@@ -169,39 +178,25 @@ def completed(message: model_pb2.AgentSpec, default_timeout_seconds: float) -> m
     return full
 
 
-def _check_epochs(message: model_pb2.AgentSpec) -> None:
-    if not message.cmdp.continuing:
-        if message.max_epoch_steps:
-            raise InvalidArgumentError("spec.max_epoch_steps", "must be absent: the task is not continuing")
-        return
-    if not 1 <= message.max_epoch_steps <= MAX_EPOCH_STEPS:
-        raise InvalidArgumentError("spec.max_epoch_steps", f"must be from 1 to {MAX_EPOCH_STEPS}")
-    if message.max_open_episodes != 1:
-        raise InvalidArgumentError("spec.max_open_episodes", "must be 1 in a continuing task, which has one course")
-
-
-def _check_guard(guard: model_pb2.Guard) -> None:
-    limits = {field.name: value for field, value in guard.ListFields() if field.name != "on_drift"}
-    for name, value in limits.items():
-        if not 0 < value <= LARGEST:
-            raise InvalidArgumentError(f"spec.guard.{name}", f"must be above 0 and at most {LARGEST:g}, got {value}")
-
-
 def _fallback(message: model_pb2.AgentSpec, spec: CmdpSpec) -> Policy | None:
     return (
         checked_policy("spec.fallback_policy", message.fallback_policy, spec) if message.HasField("fallback_policy") else None
     )
 
 
-def checked_policy(field: str, given: model_pb2.Policy, spec: CmdpSpec) -> Policy:
-    """[H, S]. Raises `InvalidArgumentError` if it has another size, or plays what is not available."""
-    size = spec.horizon or 1, spec.num_states  # the same at every step of a continuing task
-    if (given.horizon, given.num_states) != size or len(given.actions) != size[0] * size[1]:
-        raise InvalidArgumentError(field, f"must have {size[0]} x {size[1]} actions")
-    policy = policy_from_message(given)
-    known = (policy >= 0) & (policy < spec.num_actions)
-    playable = known & spec.available_actions[np.arange(spec.num_states), np.where(known, policy, 0)]
-    for place in np.flatnonzero(~playable)[:1].tolist():
-        state, action = place % spec.num_states, policy.flat[place]
-        raise InvalidArgumentError(f"{field}.actions[{place}]", f"{action} is not available in state {state}")
-    return policy
+def _initial_state(message: model_pb2.AgentSpec, learner: SafePsrl) -> AgentState:
+    """The state that the agent begins with. Raises `InvalidArgumentError` that names the field."""
+    if not message.HasField("warm_start"):
+        return learner.initial_state()
+    given = message.warm_start
+    check_origin(given)
+    try:
+        return learner.initial_state(
+            InitialCounts(
+                array_of("transition_counts", given.transition_counts),
+                array_of("signal_sums", given.signal_sums) if given.HasField("signal_sums") else None,
+                array_of("visits", given.visits) if given.HasField("visits") else None,
+            )
+        )
+    except SpecError as error:
+        raise InvalidArgumentError(f"spec.warm_start.{error.field}", f"{error.requirement} (got {error.value!r:.60})") from None

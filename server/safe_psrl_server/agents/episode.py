@@ -1,9 +1,11 @@
-"""Episodes as a record keeps them, and the sums over an agent's life."""
+"""Episodes, and epochs of continuing tasks, as a record keeps them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from safe_psrl.arrays import Floats, Policy
 from safe_psrl.methods.epoch import draw_action
@@ -11,98 +13,11 @@ from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agents.definition import Definition
 from safe_psrl_server.agents.messages import table_of_policy
-from safe_psrl_server.agents.shadow import ShadowTotals, Sums
-
-GUARDED: Final = ("guarded_regret", "guarded_violation")
-REGRETS: Final = ("constraint_regret", "constraint_regret_max", "strong_violation")
-PER_CONSTRAINT: Final = (*REGRETS, "violations", "last_costs", "costs", *GUARDED)
-
-
-@dataclass(slots=True)
-class Totals:
-    """The fields of `events_pb2.Totals`, as plain numbers."""
-
-    constraint_regret: list[float]
-    constraint_regret_max: list[float]
-    violations: list[int]
-    last_costs: list[float]
-    strong_violation: list[float]
-    costs: list[float]
-    guarded_regret: list[float]
-    guarded_violation: list[float]
-    shadow: ShadowTotals
-    completed_episodes: int = 0
-    transitions: int = 0
-    overridden_actions: int = 0
-    reward: float = 0.0
-    last_reward: float = 0.0
-    drift_detections: int = 0
-    epoch_steps: int = 0
-
-    @classmethod
-    def blank(cls, num_constraints: int) -> Self:
-        lists: Any = {name: [0.0] * num_constraints for name in PER_CONSTRAINT}
-        return cls(**{**lists, "violations": [0] * num_constraints, "shadow": ShadowTotals.blank(num_constraints)})
-
-    @classmethod
-    def read(cls, message: events_pb2.Totals, budgets: Sequence[float]) -> Self:
-        values: Any = {field.name: getattr(message, field.name) for field in fields(cls)}
-        for name in PER_CONSTRAINT:
-            values[name] = values[name][:]  # a list of its own
-        for name in GUARDED:
-            values[name] = values[name] or [0.0] * len(budgets)  # stored by a release that had no guards
-        if not values["costs"]:  # stored by a release that had constant budgets
-            regrets, episodes = values["constraint_regret"], message.completed_episodes
-            values["costs"] = [regret + episodes * tau for regret, tau in zip(regrets, budgets, strict=True)]
-        values["shadow"] = ShadowTotals.read(message.shadow, len(budgets))
-        return cls(**values)
-
-    def message(self) -> events_pb2.Totals:
-        values: Any = {field.name: getattr(self, field.name) for field in fields(self)}
-        shadow = self.shadow.message() if self.shadow.completed_episodes else None
-        return events_pb2.Totals(**{**values, "shadow": shadow})
-
-    def complete(self, reward: float, costs: Sequence[float], budgets: Sequence[float]) -> None:
-        """Add an episode that was played to its end."""
-        self.completed_episodes += 1
-        self.reward += reward
-        self.last_reward = reward
-        self.last_costs[:] = costs
-        for i, (cost, budget) in enumerate(zip(costs, budgets, strict=True)):
-            regret = self.constraint_regret[i] = self.constraint_regret[i] + (cost - budget)
-            self.constraint_regret_max[i] = max(self.constraint_regret_max[i], regret)
-            self.violations[i] += cost > budget
-            self.strong_violation[i] += max(0.0, cost - budget)
-            self.costs[i] += cost
-            self.guarded_regret[i] += cost - budget
-            self.guarded_violation[i] += max(0.0, cost - budget)
-
-    def complete_epoch(self, steps: int) -> None:
-        """What was completed last was an epoch of `steps`: its own values are averages per step."""
-        self.epoch_steps += steps
-        self.last_reward /= steps
-        self.last_costs[:] = [cost / steps for cost in self.last_costs]
-
-    def replace(self, before: Sums, after: Sums, budgets: Sequence[float]) -> None:
-        """Count a completed episode with other sums. The greatest regret that ever was stays, or grows."""
-        self.reward += after.reward - before.reward
-        for i, (old, new, budget) in enumerate(zip(before.costs, after.costs, budgets, strict=True)):
-            excess = max(0.0, new - budget) - max(0.0, old - budget)
-            regret = self.constraint_regret[i] = self.constraint_regret[i] + (new - old)
-            self.constraint_regret_max[i] = max(self.constraint_regret_max[i], regret)
-            self.violations[i] += (new > budget) - (old > budget)
-            self.strong_violation[i] += excess
-            self.costs[i] += new - old
-            self.guarded_regret[i] += new - old
-            self.guarded_violation[i] += excess
-
-    def resume(self) -> None:
-        """Reset the sums that a guard limits."""
-        self.guarded_regret[:] = self.guarded_violation[:] = [0.0] * len(self.costs)
-
+from safe_psrl_server.agents.totals import Sums
 
 COMPLETED: Final = events_pb2.EPISODE_END_COMPLETED
 OPEN: Final = events_pb2.EPISODE_END_UNSPECIFIED
+ROUNDING: Final = 1e-9
 
 
 class PairVisits(NamedTuple):
@@ -225,3 +140,20 @@ class Episode:
     @property
     def is_open(self) -> bool:
         return self.end == OPEN
+
+
+def check_epoch(epoch: Episode) -> None:
+    """Of an imported agent: its policy fits the problem, and its steps those of the task. Raises ValueError."""
+    spec, started = epoch.definition.spec, epoch.started
+    pairs = spec.num_states, spec.num_actions
+    if started.policy.num_states != spec.num_states or len(started.policy.probabilities) != pairs[0] * pairs[1]:
+        raise ValueError("its policy has the wrong size")
+    policy = np.asarray(epoch.policy, np.float64)
+    if not (np.isfinite(policy).all() and (policy >= 0).all() and (np.abs(policy.sum(axis=1) - 1) <= ROUNDING).all()):
+        raise ValueError("its policy has impossible probabilities")
+    if (policy[~spec.available_actions] > 0).any():
+        raise ValueError("its policy has actions that are not available")
+    if not (started.HasField("state") and 0 <= started.state < spec.num_states and 0 <= started.first_step <= 2**53):
+        raise ValueError("it begins nowhere")
+    if not all(np.isfinite(pair.before) and pair.before >= 0 for pair in epoch.pairs.values()):
+        raise ValueError("its visits before are impossible")

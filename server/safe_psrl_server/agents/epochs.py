@@ -26,7 +26,7 @@ from safe_psrl_server.agents.episode import Episode
 from safe_psrl_server.agents.episode_events import TimedPlan, detecting, observing, starting
 from safe_psrl_server.agents.planner import PLANNED_BY
 from safe_psrl_server.agents.record import AgentRecord
-from safe_psrl_server.agents.trajectories import report_all
+from safe_psrl_server.agents.reports import report_all
 from safe_psrl_server.agents.validation import check_may_act, paused
 from safe_psrl_server.errors import FailedPreconditionError, InvalidArgumentError
 from safe_psrl_server.metrics.meter import Meter

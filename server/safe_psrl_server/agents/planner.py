@@ -1,11 +1,16 @@
-"""Plans, and decisions in their stored form: short work on the event loop, long work in threads."""
+"""Plans, and decisions in their stored form: short work on the event loop, long work in threads.
+
+Plans have threads of their own. `Threads` runs other work whose time grows with the size of an agent: loading, packing,
+checks, digests.
+"""
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import numba
 import numpy as np
@@ -21,7 +26,6 @@ from safe_psrl_server.agents.events import encode, is_large
 from safe_psrl_server.agents.inbox import Call, Prepared
 from safe_psrl_server.agents.messages import table_of_policy
 from safe_psrl_server.agents.record import AgentRecord
-from safe_psrl_server.agents.threads import Threads
 from safe_psrl_server.errors import UnavailableError
 from safe_psrl_server.store import NO_POLICIES
 
@@ -29,6 +33,22 @@ PLANNED_BY: Final = f"safe-psrl {__version__}, numpy {np.__version__}, numba {nu
 SHORT_WORK: Final = 300_000  # products and draws of a plan made on the event loop: about a millisecond
 SHORT_WORK_AT_WORST: Final = 10 * SHORT_WORK  # if every permitted kernel draw is needed
 CERTIFIED_PLANS: Final = 25  # ordinary plans that a certified one takes
+THREADS: Final = 4  # for work other than plans
+Result = TypeVar("Result")
+
+
+class Threads:
+    """The service's own: those of the event loop may all be in use by the program that embeds it."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(THREADS, "worker")
+
+    async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Work that has not begun is dropped if its caller goes away."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *arguments))
+
+    def close(self) -> None:
+        self._executor.shutdown()
 
 
 class Planner:

@@ -12,11 +12,11 @@ from safe_psrl.learner import AgentState, Tables
 from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_server.agents.definition import Definition, definition_of
-from safe_psrl_server.agents.episode import OPEN, Episode, PairVisits, Totals, corrected
+from safe_psrl_server.agents.episode import OPEN, Episode, PairVisits, corrected
 from safe_psrl_server.agents.events import read_policy, read_steps
-from safe_psrl_server.agents.log import MOST_ENTRIES, log_entry
+from safe_psrl_server.agents.history import MOST_ENTRIES, RecentEpisodes, Series, log_entry, point_of
 from safe_psrl_server.agents.messages import unpack
-from safe_psrl_server.agents.series import RecentEpisodes, Series, most_bytes, point_of
+from safe_psrl_server.agents.totals import Totals
 
 SNAPSHOT_FORMAT: Final = 1
 PAUSED_BY_DRIFT: Final = "drift was detected"
@@ -69,11 +69,6 @@ class AgentRecord:
     def table_bytes(self) -> int:
         """Memory of what was learned."""
         return sum(table.nbytes for table in self._tables) + self._visited.nbytes
-
-    @property
-    def history_bytes(self) -> int:
-        """Memory of the series of episodes, once there were many."""
-        return most_bytes(self.definition.spec.num_constraints)
 
     @property
     def active_micros(self) -> int:
@@ -185,7 +180,7 @@ class AgentRecord:
         self._define(definition_of(snapshot.spec), snapshot.created_micros)
         self._restore_tables(snapshot)
         self.episode = snapshot.episode
-        self.totals = Totals.read(snapshot.totals, self.definition.cost_budgets)
+        self.totals = Totals.read(snapshot.totals, self.definition.spec.num_constraints)
         self.paused, self.pause_reason = snapshot.paused, snapshot.pause_reason
         self.paused_by_guard = snapshot.paused_by_guard
         self.definition_version = snapshot.definition_version or 1

@@ -12,11 +12,10 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from safe_psrl_proto.v1 import events_pb2
-from safe_psrl_server.agents.agent import Agent
+from safe_psrl_server.agents.planner import Threads
 from safe_psrl_server.agents.record import AgentRecord
-from safe_psrl_server.agents.residency import ResidentSet
+from safe_psrl_server.agents.residency import Agent, ResidentSet
 from safe_psrl_server.agents.snapshot import apply_all, attach, folded, parsed
-from safe_psrl_server.agents.threads import Threads
 from safe_psrl_server.config import Limits
 from safe_psrl_server.errors import LimitExceededError, NotFoundError, UnavailableError
 from safe_psrl_server.metrics.meter import Meter
@@ -53,7 +52,7 @@ class Registry:
     """Agents by name. Quarantined ones have no record; deleted ones do not exist."""
 
     def __init__(self, store: EventStore, limits: Limits, threads: Threads, observer: Observer, meter: Meter) -> None:
-        self.members = ResidentSet[Agent](limits, self._leave)
+        self.members = ResidentSet(limits, self._leave)
         self._store = store
         self._threads = threads
         self._limits = limits

@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from safe_psrl_server.agents.agent import Agent
 from safe_psrl_server.agents.decisions import Decision
 from safe_psrl_server.agents.events import is_bulky
 from safe_psrl_server.agents.inbox import Call, Inbox, Prepared, not_ready
 from safe_psrl_server.agents.planner import Planner
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.registry import Registry, no_agent, unavailable
+from safe_psrl_server.agents.residency import Agent
 from safe_psrl_server.errors import ServiceError, UnavailableError
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.store import NO_POLICIES, Append, EventStore, StoreFailedError, StoreUnavailableError

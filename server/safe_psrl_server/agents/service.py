@@ -8,16 +8,15 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from safe_psrl_server.agents.agent import Agent
 from safe_psrl_server.agents.compaction import Compactor
-from safe_psrl_server.agents.planner import Planner
+from safe_psrl_server.agents.planner import Planner, Threads
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.registry import Registry, unavailable
+from safe_psrl_server.agents.residency import Agent
 from safe_psrl_server.agents.runtime import Runtime
 from safe_psrl_server.agents.snapshot import folded, snapshot_of
 from safe_psrl_server.agents.stored_transitions import StoredTransitions, stored_transitions
 from safe_psrl_server.agents.summaries import Summaries
-from safe_psrl_server.agents.threads import Threads
 from safe_psrl_server.config import Limits, SnapshotPolicy
 from safe_psrl_server.errors import DataLossError, UnavailableError
 from safe_psrl_server.metrics.meter import Meter

@@ -11,12 +11,12 @@ from safe_psrl.learner import AgentState
 from safe_psrl.transition import check_transition
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 from safe_psrl_server.agents.decisions import MAX_REQUEST_ID
-from safe_psrl_server.agents.definition import MAX_EPOCH_STEPS
-from safe_psrl_server.agents.episode import PER_CONSTRAINT, Episode, corrected
-from safe_psrl_server.agents.epoch_checks import check_epoch
+from safe_psrl_server.agents.definition_checks import MAX_EPOCH_STEPS
+from safe_psrl_server.agents.episode import Episode, check_epoch, corrected
 from safe_psrl_server.agents.events import Observation, strip, write_steps
 from safe_psrl_server.agents.messages import pack
 from safe_psrl_server.agents.record import SNAPSHOT_FORMAT, AgentRecord
+from safe_psrl_server.agents.totals import PER_CONSTRAINT
 from safe_psrl_server.agents.updates import refuse_fixed
 from safe_psrl_server.errors import ServiceError
 from safe_psrl_server.store.interface import DamagedStreamError, StoredStream

@@ -4,12 +4,12 @@ from typing import Final
 
 from safe_psrl.methods.bounds import constraint_regret_bound, dual_variable_bound, episodes_above_budget
 from safe_psrl_proto.v1 import admin_pb2, events_pb2, model_pb2
-from safe_psrl_server.agents.agent import Agent
 from safe_psrl_server.agents.definition import Definition
+from safe_psrl_server.agents.definition_checks import LIVE
+from safe_psrl_server.agents.history import Recent
 from safe_psrl_server.agents.planner import is_short
 from safe_psrl_server.agents.record import AgentRecord
-from safe_psrl_server.agents.series import Recent
-from safe_psrl_server.agents.shadow import LIVE
+from safe_psrl_server.agents.residency import Agent
 
 MANY_EPISODES: Final = 1_000
 FEWEST_EPISODES: Final = 20  # for a verdict

@@ -1,20 +1,19 @@
-"""Keeps the stored summaries of agents up to date: soon after an agent changes, and before it leaves memory.
+"""Stored summaries of agents, kept up to date, and a log of which agents changed, for those who watch.
 
-A summary is written after the commit that it describes, in the background. Readers pass those that are not written yet to the
-store, which puts them over the stored ones: so no reader waits for a write. A process that is killed leaves some outdated; the
-next start finds them by their versions, and writes them again.
+A summary is written in the background, soon after the commit that it describes, and before its agent leaves memory. Readers
+pass those that are not written yet to the store, which puts them over the stored ones: so no reader waits for a write. A
+process that is killed leaves some outdated; the next start finds them by their versions, and writes them again.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from safe_psrl_proto.v1 import admin_pb2
-from safe_psrl_server.agents.agent import Agent
-from safe_psrl_server.agents.changes import ChangeLog
+from safe_psrl_server.agents.residency import Agent
 from safe_psrl_server.agents.status import status_of
 from safe_psrl_server.store import EventStore, StoreUnavailableError, Summary
 from safe_psrl_server.store.summaries import QUARANTINED
@@ -23,6 +22,7 @@ FLUSH_SECONDS: Final = 1.0  # between two writes of changed summaries
 FLUSH_PAUSE: Final = 19  # times the duration of a write: it may take a twentieth of the time
 AGENTS_AT_ONCE: Final = 16  # summarised before the event loop serves others
 REPAIRED_AT_ONCE: Final = 500  # agents whose summaries are written together
+MOST_NAMES: Final = 100_000  # of agents in the log of changes
 log = structlog.get_logger()
 
 
@@ -128,3 +128,43 @@ def status_in(summary: Summary) -> admin_pb2.AgentStatus:
         return admin_pb2.AgentStatus.FromString(summary.payload)
     except Exception:  # noqa: BLE001  # protobuf raises a type of its own for every implementation
         return admin_pb2.AgentStatus(agent=summary.agent)
+
+
+class Changes(NamedTuple):
+    """Names that changed and names that were deleted after a revision; `complete` unless that was too long ago."""
+
+    changed: list[str]
+    deleted: list[str]
+    complete: bool
+
+
+class ChangeLog:
+    """Every change has a number, its revision. The latest ones are kept."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self._revisions: dict[str, int] = {}  # by name, latest last; negative for deletions
+        self._forgotten = 0  # the latest revision that is no longer kept
+
+    def changed(self, name: str) -> None:
+        self._note(name, 1)
+
+    def deleted(self, name: str) -> None:
+        self._note(name, -1)
+
+    def since(self, revision: int) -> Changes:
+        """What happened after `revision`."""
+        changed, deleted = list[str](), list[str]()
+        for name, signed in reversed(self._revisions.items()):
+            if abs(signed) <= revision:
+                break
+            (changed if signed > 0 else deleted).append(name)
+        return Changes(sorted(changed), sorted(deleted), revision >= self._forgotten)
+
+    def _note(self, name: str, sign: int) -> None:
+        self.revision += 1
+        self._revisions.pop(name, None)
+        self._revisions[name] = sign * self.revision
+        if len(self._revisions) > MOST_NAMES:
+            oldest = next(iter(self._revisions))
+            self._forgotten = abs(self._revisions.pop(oldest))

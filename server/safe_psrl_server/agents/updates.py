@@ -1,15 +1,14 @@
-"""Changing an agent's definition while it lives: which fields may change, and how an update becomes a definition."""
+"""Changing an agent's definition while it runs: which fields may change, how an update becomes a definition, what differs."""
 
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import numpy as np
 from google.protobuf.message import Message
 
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents.definition import Definition
-from safe_psrl_server.agents.differences import differences
 from safe_psrl_server.errors import InvalidArgumentError
 
 TABLES: Final = ("reward", "available_actions")  # of the problem
@@ -30,6 +29,9 @@ CAN_CHANGE: Final = (
     "budgets, satisfiable costs, known rewards and costs, available actions, options, drift, guard, the fallback policy, "
     "the limits on open episodes and the mode can change"
 )
+MOST_NAMED: Final = 5  # differing fields in an error
+LONGEST_VALUE: Final = 60  # characters
+DERIVED: Final = "always_satisfiable"  # set by the server
 
 
 def updated(current: model_pb2.AgentSpec, update: model_pb2.AgentSpec, paths: Iterable[str]) -> model_pb2.AgentSpec:
@@ -90,3 +92,52 @@ def _copy(target: Message, source: Message, field: str) -> None:
     for described, value in source.ListFields():
         if described.name == field:
             target.MergeFrom(type(target)(**{field: value}))
+
+
+def differences(existing: model_pb2.AgentSpec, requested: model_pb2.AgentSpec) -> dict[str, str]:
+    """What differs, by field as errors name it: `spec.seed`: "is 3, not 4"."""
+    fields: dict[str, str] = {}
+    for path, ours, theirs in _differing(existing, requested, "spec"):
+        fields[path.replace("spec.cmdp.", "spec.")] = _comparison(ours, theirs)
+    return fields
+
+
+def described(fields: dict[str, str]) -> str:
+    """The first of `fields` in words."""
+    named = [f"{field} {comparison}" for field, comparison in list(fields.items())[:MOST_NAMED]]
+    more = len(fields) - len(named)
+    return "; ".join(named) + (f"; and {more} more" if more else "")
+
+
+def _differing(ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    for field in ours.DESCRIPTOR.fields:
+        mine, other, place = _value(ours, field), _value(theirs, field), f"{path}.{field.name}"
+        present = not field.has_presence or ours.HasField(field.name) == theirs.HasField(field.name)
+        if field.name == DERIVED or (mine == other and present):
+            continue
+        if field.message_type is None or field.message_type.name in {"Table", "IntegerTable", "Policy"}:
+            yield place, mine, other
+        elif field.message_type.GetOptions().map_entry:
+            for key in sorted({*mine, *other}):
+                if mine.get(key) != other.get(key):
+                    yield f"{place}.{key}", mine.get(key), other.get(key)
+        elif not field.is_repeated:
+            yield from _differing(mine, other, place)
+        elif len(mine) != len(other):
+            yield place, f"{len(mine)} entries", f"{len(other)}"
+        else:
+            for i, (one, another) in enumerate(zip(mine, other, strict=True)):
+                yield from _differing(one, another, f"{place}[{i}]")
+
+
+def _value(message: Any, field: Any) -> Any:
+    """None for a number or a text that is not set."""
+    absent = field.message_type is None and field.has_presence and not message.HasField(field.name)
+    return None if absent else getattr(message, field.name)
+
+
+def _comparison(ours: Any, theirs: Any) -> str:
+    if hasattr(ours, "DESCRIPTOR"):
+        return "has other entries"
+    texts = ("not set" if value is None else f"{value!s:.{LONGEST_VALUE}}" for value in (ours, theirs))
+    return "is {}, not {}".format(*texts)

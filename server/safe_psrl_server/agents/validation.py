@@ -2,7 +2,8 @@
 
 from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2
-from safe_psrl_server.agents.definition import MAX_EPOCH_STEPS, Definition
+from safe_psrl_server.agents.definition import Definition
+from safe_psrl_server.agents.definition_checks import MAX_EPOCH_STEPS
 from safe_psrl_server.agents.episode import COMPLETED, Episode
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.errors import (

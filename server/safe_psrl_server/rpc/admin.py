@@ -11,25 +11,23 @@ import structlog
 from safe_psrl.learner import AgentState
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, events_pb2
 from safe_psrl_server.agents.administration import Administration, spec_from_request
-from safe_psrl_server.agents.comparisons import compare, trial_of
+from safe_psrl_server.agents.comparisons import compare, preview_of, trial_of
 from safe_psrl_server.agents.decisions import is_advisory
 from safe_psrl_server.agents.definition import Definition
+from safe_psrl_server.agents.definition_checks import MAX_NAME, check_text
 from safe_psrl_server.agents.epochs import next_start
 from safe_psrl_server.agents.explanations import explanation_of
 from safe_psrl_server.agents.history import history_of
 from safe_psrl_server.agents.messages import pack
-from safe_psrl_server.agents.previews import preview_of
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.service import AgentService
-from safe_psrl_server.agents.sizes import MAX_NAME, check_text
 from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.agents.status import definition_warnings, record_status, status_with_digest
 from safe_psrl_server.agents.summaries import status_in
 from safe_psrl_server.agents.validation import find_episode
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import InvalidArgumentError, NotFoundError
-from safe_psrl_server.rpc.listing import query_of, token_of
-from safe_psrl_server.rpc.status_feed import StatusFeed
+from safe_psrl_server.rpc.listing import StatusFeed, query_of, token_of
 from safe_psrl_server.rpc.wire import check_fields
 from safe_psrl_server.security.caller import caller
 from safe_psrl_server.security.quotas import Turns, reserved_room
@@ -134,7 +132,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return response
 
     async def GetHistory(self, request: admin_pb2.GetHistoryRequest, context: Context) -> admin_pb2.GetHistoryResponse:
-        return await self._read(request.agent, history_of)
+        return await self._read(request.agent, lambda record: history_of(record.series, record.log))
 
     async def GetPolicy(self, request: admin_pb2.GetPolicyRequest, context: Context) -> admin_pb2.GetPolicyResponse:
         record = await self._agents.record(request.agent)

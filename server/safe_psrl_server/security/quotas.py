@@ -8,9 +8,9 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from safe_psrl_proto.v1 import model_pb2
+from safe_psrl_server.agents.definition_checks import check_size, table_entries
 from safe_psrl_server.agents.registry import unavailable
 from safe_psrl_server.agents.service import AgentService
-from safe_psrl_server.agents.sizes import check_size, table_entries
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import LimitExceededError
 from safe_psrl_server.security.caller import caller

@@ -1,21 +1,30 @@
-"""Copies of a data directory, taken while a server writes to it, and verified before they count.
+"""Copies of a data directory, taken while a server writes to it, and of agents from one store to another; all read back.
 
 SQLite's online backup reads the state of one commit and blocks no writer. A copy is a data directory itself, with its own
-commit counter: the original's is ahead of it by the time the copy is complete.
+commit counter: the original's is ahead of it by the time the copy is complete. Nothing is overwritten.
 """
 
 import asyncio
 import sqlite3
 import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from safe_psrl_server.agents.snapshot import folded
-from safe_psrl_server.store.heads import MISMATCH
-from safe_psrl_server.store.interface import DamagedStreamError, StoreError
-from safe_psrl_server.store.sqlite.directory import COUNTER_FILE, CommitCounter, acknowledged_commits, require_commits
-from safe_psrl_server.store.sqlite.heads import heads_match, last_commit
+from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.snapshot import folded, snapshot_of
+from safe_psrl_server.store import DamagedStreamError, EventStore, StoreError, VersionConflictError
+from safe_psrl_server.store.checksums import MISMATCH
+from safe_psrl_server.store.sqlite.directory import (
+    COUNTER_FILE,
+    CommitCounter,
+    acknowledged_commits,
+    heads_match,
+    last_commit,
+    require_commits,
+)
 from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
 from safe_psrl_server.store.sqlite.streams import erase_remnants
 
@@ -45,7 +54,7 @@ def copy_directory(source: Path, destination: Path) -> Copied:
         with tempfile.TemporaryDirectory(prefix=f"{destination.name}{PARTIAL}", dir=destination.parent) as temporary:
             partial = Path(temporary) / destination.name
             partial.mkdir()
-            commits = _copy(source, partial)
+            commits = _copy_database(source, partial)
             agents, events = asyncio.run(_read_back(partial))
             partial.rename(destination)
     except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
@@ -53,7 +62,7 @@ def copy_directory(source: Path, destination: Path) -> Copied:
     return Copied(agents, events, commits, (destination / DATABASE_FILE).stat().st_size)
 
 
-def _copy(source: Path, target: Path) -> int:
+def _copy_database(source: Path, target: Path) -> int:
     """In one step, so of one transaction, on a read-only connection. Returns the number of its last commit."""
     acknowledged = acknowledged_commits(source / COUNTER_FILE)  # before the copy, which must have as many
     reading = sqlite3.connect(f"{(source / DATABASE_FILE).absolute().as_uri()}?mode=ro", uri=True)
@@ -93,6 +102,54 @@ async def _read_back(directory: Path) -> tuple[int, int]:
     finally:
         await store.close()
     return len(names), events
+
+
+@dataclass(frozen=True)
+class CopiedAgent:
+    """What was copied of one agent. A deleted one has no digest."""
+
+    name: str
+    version: int
+    digest: str
+
+
+async def names_to_copy(source: EventStore, target: EventStore) -> list[str]:
+    """Every agent of `source`. Raises `StoreError` if one of them is in `target` already."""
+    names = sorted(await source.heads())
+    taken = sorted(set(names) & set(await target.heads()))
+    if taken:
+        raise StoreError(f"{len(taken)} agents exist in the target already, such as {taken[0]!r}; nothing was copied")
+    return names
+
+
+async def copy_agents(
+    source: EventStore, target: EventStore, names: list[str], report: Callable[[str], None] = lambda _: None
+) -> list[CopiedAgent]:
+    """Copy `names`, one after the other. Raises `StoreError` at the first that cannot be copied; those before it are."""
+    copied = []
+    for name in names:
+        copied.append(await _copy_agent(source, target, name))
+        report(name)
+    return copied
+
+
+async def _copy_agent(source: EventStore, target: EventStore, name: str) -> CopiedAgent:
+    try:
+        stream = await source.load(name)
+        record = folded(name, stream)
+        await target.restore(name, stream)
+        found = folded(name, await target.load(name))
+    except DamagedStreamError as error:
+        raise StoreError(f"agent {name!r} is damaged: {error}") from error
+    except VersionConflictError as error:
+        raise StoreError(f"agent {name!r} was created meanwhile: {error}") from error
+    if snapshot_of(found) != snapshot_of(record) or _digest(found) != _digest(record):
+        raise StoreError(f"agent {name!r} differs from its source after copying: delete the new store and check its disk")
+    return CopiedAgent(name, record.version, _digest(record))
+
+
+def _digest(record: AgentRecord) -> str:
+    return record.digest() if record.exists else ""
 
 
 def main() -> None:

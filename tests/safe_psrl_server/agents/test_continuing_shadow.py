@@ -9,7 +9,7 @@ import pytest
 from safe_psrl import ContinuingPsrl, SafePsrlOptions, preset, warm_up_continuing
 from safe_psrl.comparison import average_reward_doubt, average_values
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
-from safe_psrl_server.agents.shadow import ShadowTotals
+from safe_psrl_server.agents.totals import ShadowTotals
 from safe_psrl_testbed import TabularEnvironment
 from safe_psrl_testbed.kernels import KERNELS
 from tests.safe_psrl_server.agents.test_continuing_agents import SEED, agent_spec, moved

@@ -14,8 +14,7 @@ from safe_psrl_server.agents import events
 from safe_psrl_server.agents.snapshot import snapshot_of
 from safe_psrl_server.errors import DataLossError, InvalidArgumentError
 from safe_psrl_server.store import EventStore, StoreError
-from safe_psrl_server.store.backup import copy_directory
-from safe_psrl_server.store.copy import copy_agents
+from safe_psrl_server.store.backup import copy_agents, copy_directory
 from safe_psrl_server.store.postgres.store import PostgresStore
 from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
 from tests.safe_psrl_server.bench import Bench, NewBench

@@ -10,8 +10,8 @@ from safe_psrl_server.agents import decisions
 from safe_psrl_server.agents.episode_events import observing
 from safe_psrl_server.agents.events import Observation, read_steps, write_steps
 from safe_psrl_server.agents.record import AgentRecord
+from safe_psrl_server.agents.reports import report_all
 from safe_psrl_server.agents.snapshot import snapshot_of
-from safe_psrl_server.agents.trajectories import report_all
 from tests.safe_psrl_server.bench import begun
 from tests.safe_psrl_server.specs import transition
 

@@ -18,9 +18,8 @@ from safe_psrl_server.agents import planner
 from safe_psrl_server.agents.decisions import Decision, PlanNeeded, TimedPlan
 from safe_psrl_server.agents.inbox import Call, Prepared
 from safe_psrl_server.agents.messages import cmdp_to_message
-from safe_psrl_server.agents.planner import Planner, is_short
+from safe_psrl_server.agents.planner import Planner, Threads, is_short
 from safe_psrl_server.agents.record import AgentRecord
-from safe_psrl_server.agents.threads import Threads
 from tests.safe_psrl_server.bench import NewBench
 
 STATES, HORIZON = 60, 30

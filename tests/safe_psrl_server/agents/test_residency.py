@@ -9,9 +9,9 @@ import pytest
 
 from safe_psrl_experiments.bench.history import history
 from safe_psrl_proto.v1 import control_pb2, events_pb2
+from safe_psrl_server.agents.history import MOST_POINTS
 from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.agents.residency import estimated_bytes
-from safe_psrl_server.agents.series import MOST_POINTS
 from safe_psrl_server.agents.snapshot import folded, snapshot_of
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.errors import LimitExceededError, NotFoundError

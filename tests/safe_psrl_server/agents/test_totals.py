@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safe_psrl_server.agents.episode import Totals
+from safe_psrl_server.agents.totals import Totals
 
 COSTS = st.lists(st.floats(0, 3), min_size=2, max_size=2)
 
@@ -18,7 +18,7 @@ def test_totals_are_the_same_after_being_a_message(
         totals.complete(reward, costs, [1.0, 2.0])
     message = totals.message()
     assert {field.name for field in message.DESCRIPTOR.fields} == set(Totals.__slots__)
-    again = Totals.read(message, [1.0, 2.0])
+    again = Totals.read(message, 2)
     assert again == totals
     again.complete(1.0, [0.0, 0.0], [1.0, 2.0])
     assert totals.message() == message  # nothing is shared

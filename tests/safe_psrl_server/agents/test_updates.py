@@ -42,7 +42,7 @@ async def test_a_new_budget_is_that_of_the_next_episode(bench: Any) -> None:
     assert record.totals.constraint_regret[0] == pytest.approx(1.2 - 1.5 + 1.2 - 1.0)
     assert record.totals.strong_violation[0] == pytest.approx(0.2)
     assert record.totals.violations[0] == 1
-    assert [point.constraints[0].cost_budget for point in history_of(record).points] == [1.5, 1.0]
+    assert [point.constraints[0].cost_budget for point in history_of(record.series, record.log).points] == [1.5, 1.0]
     assert record.definition_version == 2
     assert await bench.is_verified()
 

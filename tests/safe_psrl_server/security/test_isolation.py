@@ -247,14 +247,14 @@ def test_tables_with_too_many_axes_and_huge_coefficients_get_a_precise_error(wir
 
 async def test_watchers_share_the_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first message has what is stored; then statuses are computed once for all watchers, of agents that have changed."""
-    from safe_psrl_server.rpc import status_feed  # noqa: PLC0415  # patched below
+    from safe_psrl_server.rpc import listing  # noqa: PLC0415  # patched below
 
     computed = list[str]()
-    status_of = status_feed.status_of
-    monkeypatch.setattr(status_feed, "status_of", lambda agent: (computed.append(agent.name), status_of(agent))[1])
+    status_of = listing.status_of
+    monkeypatch.setattr(listing, "status_of", lambda agent: (computed.append(agent.name), status_of(agent))[1])
     bench = await Bench().open()
     await bench.create(*"abc")
-    feed = status_feed.StatusFeed(bench.agents)
+    feed = listing.StatusFeed(bench.agents)
     watchers = [feed.watch(0.1, set()) for _ in range(20)]
     for watcher in watchers:
         assert len((await anext(watcher)).agents) == 3

@@ -14,8 +14,8 @@ from tests.safe_psrl_server.wire import Code, Wire, eventually, refusal, serving
 from safe_psrl.problem.presets import preset
 from safe_psrl_client import Client, RemoteAgent, ResourceExhaustedError
 from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2, control_pb2_grpc
+from safe_psrl_server.agents.definition_checks import table_entries
 from safe_psrl_server.agents.messages import cmdp_to_message
-from safe_psrl_server.agents.sizes import table_entries
 from safe_psrl_server.config import Quotas
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.errors import LimitExceededError

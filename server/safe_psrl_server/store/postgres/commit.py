@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection
 
-from safe_psrl_server.store.chain import BEGINNING, EventRow, Link
-from safe_psrl_server.store.heads import head_digest
+from safe_psrl_server.store.checksums import BEGINNING, EventRow, Link, head_digest
 
 # Rows that exist are locked first, then rows are inserted, both in the order of names, and the row of the head record is
 # locked last: so two replicas do not deadlock.

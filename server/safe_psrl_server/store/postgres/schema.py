@@ -6,7 +6,7 @@ from psycopg import AsyncConnection, errors
 
 from safe_psrl_server.store.interface import StoreError
 from safe_psrl_server.store.postgres import summaries
-from safe_psrl_server.store.postgres.heads import SLOTS
+from safe_psrl_server.store.postgres.streams import SLOTS
 
 SCHEMA_VERSION: Final = 1
 ADVISORY_LOCK: Final = 0x5AFE_0951  # held while the tables are created, so that replicas can start together

@@ -18,9 +18,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import DeadlockDetected, SerializationFailure
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from safe_psrl_server.store.address import redacted_address
-from safe_psrl_server.store.chain import BEGINNING, Link, chained
-from safe_psrl_server.store.heads import MISMATCH
+from safe_psrl_server.store import redacted_address
+from safe_psrl_server.store.checksums import BEGINNING, MISMATCH, Link, chained
 from safe_psrl_server.store.interface import (
     Append,
     StoredStream,
@@ -30,8 +29,8 @@ from safe_psrl_server.store.interface import (
     StreamHead,
 )
 from safe_psrl_server.store.postgres import commit, streams, summaries
-from safe_psrl_server.store.postgres.heads import SLOTS, heads_match, is_whole
 from safe_psrl_server.store.postgres.schema import create_tables
+from safe_psrl_server.store.postgres.streams import SLOTS, heads_match, is_whole
 from safe_psrl_server.store.summaries import NOTHING_UNSAVED, FleetTotals, Summary, SummaryQuery, Unsaved
 
 MAX_NAME_LENGTH: Final = 500  # characters; longer names do not fit into an index

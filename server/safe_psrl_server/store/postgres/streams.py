@@ -1,14 +1,27 @@
-"""Reading and compacting streams. Each function runs inside a transaction with one consistent view of the database."""
+"""Reading and compacting streams, and the head record over all of them.
+
+Functions on streams run inside a transaction with one consistent view of the database. The head record is the XOR of the rows
+of a table. Each store writes to one row of its own choice: with a single row for all, a replica would wait for the disk flush
+of another replica's commit. A commit locks this row last, after the rows of its streams, so it cannot deadlock.
+"""
 
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection
 
-from safe_psrl_server.store.chain import BEGINNING, Link, is_intact, rechained, snapshot_digest, verified
-from safe_psrl_server.store.heads import head_digest, is_intact_head
+from safe_psrl_server.store.checksums import (
+    BEGINNING,
+    Link,
+    explains,
+    head_digest,
+    is_intact,
+    is_intact_head,
+    rechained,
+    snapshot_digest,
+    verified,
+)
 from safe_psrl_server.store.interface import DamagedStreamError, StoredStream, StreamHead, VersionConflictError
-from safe_psrl_server.store.postgres.heads import CHANGE
 
 HEAD: Final = "SELECT version, link, digest FROM safe_psrl_streams WHERE agent = %s"
 SNAPSHOTS: Final = "SELECT version, link, payload, digest FROM safe_psrl_snapshots WHERE agent = %s ORDER BY version DESC"
@@ -43,6 +56,19 @@ NEW_POLICIES: Final = """
     SELECT %s, %s, policy.* FROM unnest(%s::bigint[], %b::bytea[]) AS policy
 """
 
+SLOTS: Final = 64  # rows of the head record
+CHANGE: Final = "UPDATE safe_psrl_heads SET digest = digest # %s::bigint WHERE slot = %s"
+HEAD_RECORD: Final = "SELECT coalesce(bit_xor(digest), 0) FROM safe_psrl_heads"
+# In one statement, so of one time.
+BOTH: Final = f"SELECT ({HEAD_RECORD}), (SELECT coalesce(bit_xor(digest), 0) FROM safe_psrl_streams)"  # noqa: S608  # ours
+HEAD_ROWS: Final = "SELECT agent, version, link, digest FROM safe_psrl_streams"
+TAILS: Final = """
+    SELECT DISTINCT ON (agent) agent, version, link
+    FROM (SELECT agent, version, link FROM safe_psrl_events UNION ALL SELECT agent, version, link FROM safe_psrl_snapshots)
+        AS kept
+    WHERE NOT EXISTS (SELECT 1 FROM unnest(%s::text[]) AS intact (agent) WHERE intact.agent = kept.agent)
+    ORDER BY agent, version DESC
+"""
 Database = AsyncConnection[Any]
 
 
@@ -146,3 +172,24 @@ async def _write_snapshot(db: Database, agent: str, at: Link, snapshot: bytes) -
 
 async def _rows(db: Database, query: str, *values: object) -> list[Any]:
     return await (await db.execute(query, values)).fetchall()
+
+
+async def heads_match(db: Database) -> bool:
+    """Whether the streams are those of the head record, except for damaged rows. `db` is in autocommit."""
+    return await is_whole(db) or await _is_explained(db)
+
+
+async def is_whole(db: Database) -> bool:
+    """Whether they are, without exception."""
+    record, found = (await (await db.execute(BOTH)).fetchall())[0]
+    return bool(record == found)
+
+
+async def _is_explained(db: Database) -> bool:
+    async with db.transaction():
+        await db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        ((record,),) = await (await db.execute(HEAD_RECORD)).fetchall()
+        rows = await (await db.execute(HEAD_ROWS)).fetchall()
+        intact = [row[0] for row in rows if is_intact_head(row)]
+        tails = await (await db.execute(TAILS, (intact,))).fetchall()
+    return explains(int(record), rows, tails)

@@ -1,13 +1,24 @@
-"""One server per database: an advisory lock on the database file itself."""
+"""What belongs together in a data directory: the database's lock, the commit counter beside it, and its head record.
+
+The lock is an advisory one on the database file itself: one server per database. The counter is a file with the number of the
+last acknowledged commit. The database has this number, too, and its head record in the same row.
+"""
 
 import fcntl
 import os
+import sqlite3
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from safe_psrl_server.store.checksums import explains, head_record
 from safe_psrl_server.store.interface import StoreError
 
 _held: Final = set[tuple[int, int]]()  # device and inode: closing a second descriptor would drop SQLite's own locks
+TAILS: Final = """
+    SELECT agent, max(version), link
+    FROM (SELECT agent, version, link FROM events UNION ALL SELECT agent, version, link FROM snapshots) GROUP BY agent
+"""
 
 
 class DatabaseLock:
@@ -101,3 +112,39 @@ def require_commits(directory: Path, acknowledged: int, committed: int) -> None:
             "or removed, or the database file is an older one. Put the missing files back, or restore the directory from a "
             "backup with 'safe-psrl store restore'"
         )
+
+
+class LastCommit(NamedTuple):
+    """The number of a commit, and the head record after it."""
+
+    number: int
+    heads: int
+
+
+def last_commit(db: sqlite3.Connection) -> LastCommit | None:
+    """None if the row is unusable."""
+    row = db.execute("SELECT number, heads FROM commits").fetchone()
+    if row is None or not all(isinstance(value, int) for value in row) or row[0] < 0:
+        return None
+    return LastCommit(*row)
+
+
+def heads_match(db: sqlite3.Connection, record: int) -> bool:
+    """Whether the streams are those of the commit with this head record, except for damaged rows."""
+    return is_whole(db, record) or is_explained(db, record)
+
+
+def is_whole(db: sqlite3.Connection, record: int) -> bool:
+    """Whether they are, without exception."""
+    found = db.execute("SELECT agent, digest FROM streams").fetchall()
+    digests = dict(found)
+    with suppress(TypeError):  # a damaged row
+        if head_record(digests.values()) == record and len(digests) == len(found):  # no agent twice
+            return True
+    return False
+
+
+def is_explained(db: sqlite3.Connection, record: int) -> bool:
+    """Whether damaged and missing rows alone are why they are not."""
+    rows = db.execute("SELECT agent, version, link, digest FROM streams").fetchall()
+    return explains(record, rows, db.execute(TAILS).fetchall())

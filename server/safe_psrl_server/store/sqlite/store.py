@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from safe_psrl_server.store.heads import MISMATCH
+from safe_psrl_server.store.checksums import MISMATCH
 from safe_psrl_server.store.interface import (
     Append,
     DamagedStreamError,
@@ -26,8 +26,7 @@ from safe_psrl_server.store.interface import (
     VersionConflictError,
 )
 from safe_psrl_server.store.sqlite import streams, summaries
-from safe_psrl_server.store.sqlite.directory import CommitCounter, DatabaseLock
-from safe_psrl_server.store.sqlite.heads import LastCommit, is_explained, is_whole, last_commit
+from safe_psrl_server.store.sqlite.directory import CommitCounter, DatabaseLock, LastCommit, is_explained, is_whole, last_commit
 from safe_psrl_server.store.sqlite.streams import create_tables
 from safe_psrl_server.store.summaries import NOTHING_UNSAVED, FleetTotals, Summary, SummaryQuery, Unsaved
 

@@ -4,8 +4,18 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from safe_psrl_server.store.chain import BEGINNING, EventRow, Link, chained, is_intact, rechained, snapshot_digest, verified
-from safe_psrl_server.store.heads import head_digest, is_intact_head
+from safe_psrl_server.store.checksums import (
+    BEGINNING,
+    EventRow,
+    Link,
+    chained,
+    head_digest,
+    is_intact,
+    is_intact_head,
+    rechained,
+    snapshot_digest,
+    verified,
+)
 from safe_psrl_server.store.interface import (
     Append,
     DamagedStreamError,

@@ -1,13 +1,30 @@
-"""The checksums of a stream: each event's is chained to that of the one before, a snapshot's ties it to its place."""
+"""The checksums of a store: one for each event and snapshot, and the head record over all streams.
 
-import hashlib
+An event's checksum is chained to that of the event before it; a snapshot's ties it to its place in its stream.
+
+Each stream's row has a digest of itself. The head record is the XOR of these digests. Each commit stores it together with what
+it changes, and updates it from the rows that it changes. Opening a store compares the two. They differ if files or rows from
+different times were combined, or if rows are missing: each stream alone may still be intact, but older than what was
+acknowledged.
+"""
+
 from collections.abc import Iterable, Sequence
+from functools import reduce
+from hashlib import blake2b
+from operator import xor
+from struct import Struct
 from typing import Final, NamedTuple
 
 from safe_psrl_server.store.interface import DamagedStreamError, StoredStream
 
 FIRST_LINK: Final = bytes(8)
 SnapshotRow = tuple[object, object, object, object]  # version, link, payload, digest, as a database gave them
+MISMATCH: Final = (
+    "does not match its head record: files or rows from different times were combined, or rows are missing. "
+    "Restore the whole store from a backup"
+)
+INTEGER: Final = Struct("<q")
+HeadRow = Sequence[object]  # agent, version, link, digest, as a database gave them
 
 
 class Link(NamedTuple):
@@ -30,7 +47,7 @@ BEGINNING: Final = Link(0, FIRST_LINK)
 
 def next_link(link: bytes, version: int, payload: bytes) -> bytes:
     """The checksum of an event, chained to that of the one before: a changed, lost or misplaced event breaks the chain."""
-    return hashlib.blake2b(payload, digest_size=8, key=link + version.to_bytes(8, "little")).digest()
+    return blake2b(payload, digest_size=8, key=link + version.to_bytes(8, "little")).digest()
 
 
 def chained(start: Link, payloads: Iterable[bytes]) -> list[EventRow]:
@@ -62,7 +79,7 @@ def verified(start: Link, rows: Iterable[Sequence[object]], head: Link) -> list[
 
 def snapshot_digest(agent: str, version: int, link: bytes, snapshot: bytes) -> bytes:
     """Ties a snapshot to its place in its stream."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     for part in (agent.encode(), version.to_bytes(8, "little"), link, snapshot):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
@@ -81,3 +98,43 @@ def rechained(stream: StoredStream) -> tuple[Link, list[EventRow]]:
     """The start of the chain of a whole stream that is stored again, at its snapshot or at the beginning, and its rows."""
     start = Link(stream.version - len(stream.events), FIRST_LINK)
     return start, chained(start, stream.events)
+
+
+def head_digest(agent: str, head: Link) -> int:
+    """Of a stream's row, as a signed integer of 64 bits. 0 for a stream that does not exist."""
+    version, link = head
+    if not version:
+        return 0
+    digest: int
+    (digest,) = INTEGER.unpack(blake2b(INTEGER.pack(version) + link + agent.encode(), digest_size=8).digest())
+    return digest
+
+
+def is_intact_head(row: HeadRow) -> bool:
+    """Whether a stream's row is what was written."""
+    agent, version, link, digest = row
+    if not (isinstance(agent, str) and isinstance(version, int) and isinstance(link, bytes)):
+        return False
+    return head_digest(agent, Link(version, link)) == digest
+
+
+def explains(record: int, rows: Iterable[HeadRow], tails: Iterable[Sequence[object]]) -> bool:
+    """Whether damaged and missing rows alone explain that the digests of `rows` do not give `record`.
+
+    `tails` has agent, version and link of the last event or snapshot of each agent. For agents without an intact row, they
+    are what the row was. If the record then matches, every other agent is up to date; those without an intact row cannot be
+    loaded and are quarantined.
+    """
+    intact = [(row[0], row[3]) for row in rows if is_intact_head(row)]
+    digests = dict(intact)
+    if len(digests) < len(intact):
+        return False
+    for agent, version, link in tails:
+        if agent not in digests and isinstance(agent, str) and isinstance(version, int) and isinstance(link, bytes):
+            digests[agent] = head_digest(agent, Link(version, link))
+    return head_record(digests.values()) == record
+
+
+def head_record(digests: Iterable[object]) -> int:
+    """The head record of streams whose rows have these digests. Raises TypeError if one is not an integer."""
+    return reduce(xor, digests, 0)

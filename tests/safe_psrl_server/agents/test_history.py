@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safe_psrl_proto.v1 import admin_pb2
-from safe_psrl_server.agents.history import history_of
-from safe_psrl_server.agents.series import MOST_POINTS, MOST_RECENT, RecentEpisodes, Series
+from safe_psrl_server.agents.history import MOST_POINTS, MOST_RECENT, RecentEpisodes, Series, history_of
 from safe_psrl_server.agents.status import record_status, verdict_of
 from tests.safe_psrl_server.specs import transition
 
@@ -92,7 +91,7 @@ async def test_history_and_status_of_an_agent(bench: Any) -> None:
     for k in range(25):
         started = await bench.start()
         await bench.report_episode(started.episode, *[transition(reward=0.5, costs=[0.1 * (k % 2), 0.0])] * 3)
-    history = history_of(bench.record())
+    history = history_of(bench.record().series, bench.record().log)
     assert [one.episode for one in history.points] == list(range(1, 26))
     assert history.points[1].constraints[0].cost == pytest.approx(0.3)
     assert history.points[1].constraints[0].cost_budget == 1.5

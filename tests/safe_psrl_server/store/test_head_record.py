@@ -12,8 +12,7 @@ import pytest
 
 from safe_psrl_server.store import NO_POLICIES, Append, DamagedStreamError, EventStore, StoredStream, StoreError
 from safe_psrl_server.store.backup import copy_directory
-from safe_psrl_server.store.chain import Link
-from safe_psrl_server.store.heads import head_digest, total
+from safe_psrl_server.store.checksums import Link, head_digest, head_record
 from safe_psrl_server.store.postgres.store import PostgresStore
 from safe_psrl_server.store.sqlite.store import SqliteStore
 from tests.safe_psrl_server.bench import Bench
@@ -173,7 +172,9 @@ async def test_concurrent_commits_of_replicas_keep_the_record(database: str, slo
         rows = connection.execute("SELECT agent, version, link FROM safe_psrl_streams").fetchall()
         records = connection.execute("SELECT digest FROM safe_psrl_heads").fetchall()
     assert rows
-    assert total(head_digest(agent, Link(version, link)) for agent, version, link in rows) == total(d for (d,) in records)
+    assert head_record(head_digest(agent, Link(version, link)) for agent, version, link in rows) == head_record(
+        d for (d,) in records
+    )
     for store in stores:
         await store.close()
 
