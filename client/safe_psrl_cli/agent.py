@@ -114,7 +114,7 @@ def list_agents(
         float | None,
         typer.Option("--min-ratio", metavar="R", min=0, help="Only agents whose recent cost is at least R times a budget."),
     ] = None,
-    sort: Annotated[Sort, typer.Option(help="Sort order; ratio, change and creation sort descending.")] = Sort.NAME,
+    sort: Annotated[Sort, typer.Option(help="Sort order; descending, except for name and condition.")] = Sort.NAME,
     limit: Annotated[int, typer.Option(metavar="N", min=0, help="Maximum number of agents; 0 for all.")] = 0,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,

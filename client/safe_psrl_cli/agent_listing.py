@@ -22,6 +22,8 @@ class Sort(StrEnum):
     RATIO = "ratio"
     CHANGED = "changed"
     CREATED = "created"
+    EVENTS = "events"
+    SIZE = "size"
 
 
 def query_of(prefix: str, condition: Condition | None, min_ratio: float | None, sort: Sort, limit: int) -> dict[str, Any]:
@@ -33,9 +35,11 @@ def query_of(prefix: str, condition: Condition | None, min_ratio: float | None, 
         Sort.RATIO: admin_pb2.AGENT_ORDER_COST_RATIO,
         Sort.CHANGED: admin_pb2.AGENT_ORDER_CHANGED,
         Sort.CREATED: admin_pb2.AGENT_ORDER_CREATED,
+        Sort.EVENTS: admin_pb2.AGENT_ORDER_EVENTS,
+        Sort.SIZE: admin_pb2.AGENT_ORDER_SIZE,
     }
     query: dict[str, Any] = {"prefix": prefix, "order_by": orders[sort]}
-    query["descending"] = sort in {Sort.RATIO, Sort.CHANGED, Sort.CREATED}
+    query["descending"] = sort not in {Sort.NAME, Sort.CONDITION}
     if condition is not None:
         query["condition"] = admin_pb2.AgentCondition.Value(f"AGENT_CONDITION_{condition.name}")
     if min_ratio is not None:

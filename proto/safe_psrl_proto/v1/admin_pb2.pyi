@@ -91,6 +91,10 @@ class _AgentOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AgentOrder
     """AgentStatus.changed_micros."""
     AGENT_ORDER_CREATED: _AgentOrder.ValueType  # 4
     """AgentStatus.created_micros."""
+    AGENT_ORDER_EVENTS: _AgentOrder.ValueType  # 5
+    """AgentStatus.version, the number of the agent's events."""
+    AGENT_ORDER_SIZE: _AgentOrder.ValueType  # 6
+    """The number of entries of the agent's tables."""
 
 class AgentOrder(_AgentOrder, metaclass=_AgentOrderEnumTypeWrapper):
     """The column that orders a list. Agents with equal values are in the order of their names."""
@@ -104,6 +108,10 @@ AGENT_ORDER_CHANGED: AgentOrder.ValueType  # 3
 """AgentStatus.changed_micros."""
 AGENT_ORDER_CREATED: AgentOrder.ValueType  # 4
 """AgentStatus.created_micros."""
+AGENT_ORDER_EVENTS: AgentOrder.ValueType  # 5
+"""AgentStatus.version, the number of the agent's events."""
+AGENT_ORDER_SIZE: AgentOrder.ValueType  # 6
+"""The number of entries of the agent's tables."""
 Global___AgentOrder: _TypeAlias = AgentOrder  # noqa: Y015
 
 class _PromotionVerdict:

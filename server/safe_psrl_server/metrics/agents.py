@@ -45,8 +45,8 @@ class Fleet(NamedTuple):
 class AgentCollector(Collector):
     """Reads summaries on the event loop and formats in the scrape's thread.
 
-    At most `limits.max_agents_in_metrics` agents have series, and only those with the pattern: those created first, so that a
-    new agent replaces no other. Totals include all agents.
+    At most `limits.max_agents_in_metrics` agents have series, and only those with the pattern: those with the greatest cost
+    ratio, which alerts are about. Totals include all agents.
     """
 
     def __init__(self, agents: AgentService, store: EventStore, loop: asyncio.AbstractEventLoop, pattern: str = "*") -> None:
@@ -97,7 +97,7 @@ class AgentCollector(Collector):
     async def _shown(self) -> list[Summary]:
         """The summaries of the agents with series."""
         most, found = self._agents.limits.max_agents_in_metrics, list[Summary]()
-        query = SummaryQuery(max(most, 1), self._pattern.partition("*")[0], order=Order.CREATED)
+        query = SummaryQuery(max(most, 1), self._pattern.partition("*")[0], order=Order.COST_RATIO, descending=True)
         while len(found) < most:
             page = await self._agents.find(query)
             found += [one for one in page if one.condition != QUARANTINED and matches(self._pattern, one.agent)]

@@ -26,6 +26,8 @@ ORDERS: Final = {
     admin_pb2.AGENT_ORDER_COST_RATIO: Order.COST_RATIO,
     admin_pb2.AGENT_ORDER_CHANGED: Order.CHANGED,
     admin_pb2.AGENT_ORDER_CREATED: Order.CREATED,
+    admin_pb2.AGENT_ORDER_EVENTS: Order.EVENTS,
+    admin_pb2.AGENT_ORDER_SIZE: Order.SIZE,
 }
 PREFIX: Final = re.compile(r"[A-Za-z0-9._:/-]{0,128}")
 TOKEN: Final = re.compile(r"(-?[0-9][0-9.e+-]{0,30}) (.{1,128})")

@@ -41,6 +41,8 @@ class Order(StrEnum):
     COST_RATIO = "cost_ratio"
     CHANGED = "changed_micros"
     CREATED = "created_micros"
+    EVENTS = "version"
+    SIZE = "table_entries"
 
 
 class SummaryQuery(NamedTuple):

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from tests.safe_psrl_server.metrics.scrapes import Samples, about_agents, agents_in, moved, scrape, value
+from tests.safe_psrl_server.specs import transition
 from tests.safe_psrl_server.store.appending import execute
 from tests.safe_psrl_server.wire import serving
 
@@ -70,8 +71,8 @@ def test_metrics_outlive_a_restart_and_end_with_their_agent(tmp_path: Path) -> N
         assert value(scrape(wire.metrics_port), "episode_index", agent=agent) == 0
 
 
-def test_only_so_many_agents_have_series_and_always_the_same(tmp_path: Path) -> None:
-    """Those that were created first; the others are counted, and move up when there is room."""
+def test_only_so_many_agents_have_series_those_nearest_to_their_budgets(tmp_path: Path) -> None:
+    """The others are counted, and move up when there is room."""
     settings: dict[str, Any] = {
         "store": f"sqlite:{tmp_path}",
         "metrics": "127.0.0.1:0",
@@ -80,15 +81,18 @@ def test_only_so_many_agents_have_series_and_always_the_same(tmp_path: Path) -> 
     with serving(**settings) as wire:
         for name in "fbdac":
             wire.create(name=name)
+        for name, action in (("a", 1), ("b", 0)):  # at some cost, and at none
+            wire.report_episode(name, wire.start(name).episode, *[transition(state, action, 2) for state in (0, 2, 2)])
         samples = scrape(wire.metrics_port)
-        assert agents_in(samples) == {"f", "b", "d"}
+        assert agents_in(samples) == {"a", "b", "f"}
         assert value(samples, "agents_without_series") == 2
         assert value(samples, "agents") == 5
+        assert value(samples, "worst_cost_ratio", agent="a") > value(samples, "worst_cost_ratio", agent="b")
     with serving(**settings) as wire:
-        assert agents_in(scrape(wire.metrics_port)) == {"f", "b", "d"}
+        assert agents_in(scrape(wire.metrics_port)) == {"a", "b", "f"}
         wire.delete("b")
         samples = scrape(wire.metrics_port)
-        assert agents_in(samples) == {"f", "d", "a"}
+        assert agents_in(samples) == {"a", "f", "d"}
         assert value(samples, "agents_without_series") == 1
 
 
@@ -132,3 +136,16 @@ def test_agents_that_come_and_go_do_not_break_a_scrape() -> None:
         assert all(kept in agents_in(samples) for samples in scrapes)
         assert per_agent >= 14
         assert agents_in(scrape(wire.metrics_port)) == {kept, *(f"a{i}" for i in range(0, 30, 2))}
+
+
+def test_a_pattern_chooses_the_agents_with_series() -> None:
+    """The others are counted, and are still among the worst and in the totals."""
+    with serving(metrics="127.0.0.1:0", metrics_agents="cell/*") as wire:
+        for name in ("cell/1", "cell/2", "player"):
+            wire.create(name=name)
+            wire.report_episode(name, wire.start(name).episode, *[transition(state, 1, 2) for state in (0, 2, 2)])
+        samples = scrape(wire.metrics_port)
+        assert agents_in({key: one for key, one in samples.items() if "episode_index" in key[0]}) == {"cell/1", "cell/2"}
+        assert value(samples, "agents_without_series") == 1
+        assert value(samples, "agents_cost_ratio_count") == 3
+        assert value(samples, "worst_cost_ratio", agent="player") > 0

@@ -34,6 +34,8 @@ def test_a_list_is_filtered_and_ordered_and_its_pages_are_the_whole() -> None:
         assert names(order_by=admin_pb2.AGENT_ORDER_COST_RATIO, descending=True)[0] == "cell/a"
         assert names(order_by=admin_pb2.AGENT_ORDER_CHANGED, descending=True) == ["cell/a", "cell/b", "player"]
         assert names(order_by=admin_pb2.AGENT_ORDER_CREATED) == ["cell/a", "cell/b", "player"]
+        assert names(order_by=admin_pb2.AGENT_ORDER_EVENTS, descending=True) == ["cell/a", "cell/b", "player"]
+        assert names(order_by=admin_pb2.AGENT_ORDER_SIZE) == ["cell/a", "cell/b", "player"]  # all of one size
         assert names(order_by=admin_pb2.AGENT_ORDER_CONDITION) == ["cell/a", "player", "cell/b"]
 
 

@@ -35,6 +35,8 @@ async def filled(store: EventStore) -> list[Summary]:
         (SummaryQuery(9, order=Order.COST_RATIO, descending=True), ["cell/2", "cell/10", "Z", "cell/1", "player"]),
         (SummaryQuery(9, order=Order.CHANGED), ["Z", "player", "cell/10", "cell/2", "cell/1"]),
         (SummaryQuery(9, order=Order.CREATED), ["cell/1", "cell/2", "cell/10", "player", "Z"]),
+        (SummaryQuery(9, order=Order.EVENTS), ["Z", "cell/1", "cell/10", "cell/2", "player"]),
+        (SummaryQuery(9, order=Order.SIZE, descending=True), ["player", "cell/2", "cell/10", "cell/1", "Z"]),
         (SummaryQuery(9, order=Order.CONDITION), ["cell/1", "cell/10", "player", "Z", "cell/2"]),
         (SummaryQuery(9, "cell/", 1, 0.6, Order.COST_RATIO), ["cell/10"]),
         (SummaryQuery(9, prefix="%"), []),

@@ -63,8 +63,8 @@ async def create_tables(db: AsyncConnection[Any]) -> None:
 
 
 async def _create_summaries(db: AsyncConnection[Any]) -> None:
-    """Unless they exist: a database of an earlier release has none."""
-    found = await (await db.execute("SELECT to_regclass('safe_psrl_summaries') IS NOT NULL")).fetchone()
+    """Unless they exist: a database of an earlier release has none, or not every index."""
+    found = await (await db.execute("SELECT to_regclass('safe_psrl_summaries_by_size') IS NOT NULL")).fetchone()
     if found is None or not found[0]:
         async with db.transaction():
             await db.execute("SELECT pg_advisory_xact_lock(%s)", (ADVISORY_LOCK,))

@@ -38,6 +38,8 @@ TABLES: Final = """
     CREATE INDEX IF NOT EXISTS safe_psrl_summaries_by_condition ON safe_psrl_summaries (condition, agent);
     CREATE INDEX IF NOT EXISTS safe_psrl_summaries_by_change ON safe_psrl_summaries (changed_micros, agent);
     CREATE INDEX IF NOT EXISTS safe_psrl_summaries_by_creation ON safe_psrl_summaries (created_micros, agent);
+    CREATE INDEX IF NOT EXISTS safe_psrl_summaries_by_events ON safe_psrl_summaries (version, agent);
+    CREATE INDEX IF NOT EXISTS safe_psrl_summaries_by_size ON safe_psrl_summaries (table_entries, agent);
 """
 # Rows are written in the order of names, so that two replicas do not deadlock. See `summaries.replaces`.
 SAVE: Final = f"""

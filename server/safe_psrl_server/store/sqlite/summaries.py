@@ -37,6 +37,8 @@ TABLES: Final = """
     CREATE INDEX IF NOT EXISTS summaries_by_change ON summaries (changed_micros, agent);
     CREATE INDEX IF NOT EXISTS summaries_by_creation ON summaries (created_micros, agent);
     CREATE INDEX IF NOT EXISTS summaries_by_version ON summaries (agent, version);
+    CREATE INDEX IF NOT EXISTS summaries_by_events ON summaries (version, agent);
+    CREATE INDEX IF NOT EXISTS summaries_by_size ON summaries (table_entries, agent);
 """
 # Streams without a summary or with one of another version, then summaries without a stream.
 OUTDATED: Final = """
@@ -53,8 +55,8 @@ MOST_NAMES: Final = 500  # of one statement: SQLite limits the parameters
 
 
 def create(db: sqlite3.Connection) -> None:
-    """Unless they exist: a database of an earlier release has none."""
-    found = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'summaries_by_version'").fetchone()
+    """Unless they exist: a database of an earlier release has none, or not every index."""
+    found = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'summaries_by_size'").fetchone()
     if not found[0]:
         db.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
 
