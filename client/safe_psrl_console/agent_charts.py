@@ -20,6 +20,7 @@ LIMIT: Final = "var(--over)"
 MARKS: Final = {
     "updated": "var(--accent)",
     "paused": "var(--near)",
+    "guarded": "var(--near)",
     "resumed": "var(--near)",
     "imported": "var(--muted)",
     "drift": "var(--over)",

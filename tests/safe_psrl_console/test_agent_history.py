@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from safe_psrl_client import Client
-from safe_psrl_console.agent_history import AgentHistory, Entry, entry_of, thinned
+from safe_psrl_console.agent_charts import MARKS
+from safe_psrl_console.agent_history import KINDS, AgentHistory, Entry, entry_of, thinned
 from safe_psrl_console.charts import Line, Mark, series_of
 from safe_psrl_proto.v1 import admin_pb2, events_pb2
 from tests.safe_psrl_cli.hostile_service import HARMFUL, RAW
@@ -74,6 +75,11 @@ def test_the_latest_detection_is_found_among_the_entries(client: Client) -> None
     assert history.detection is None
     history.entries = [Entry("", kind, i, "", "", ()) for i, kind in enumerate(("created", "drift", "drift", "paused"))]
     assert history.detection == history.entries[2]
+
+
+def test_all_that_is_done_to_an_agent_later_is_marked() -> None:
+    """Pauses by its guard, too."""
+    assert MARKS.keys() == set(KINDS.values()) - {"created"}
 
 
 def test_the_text_of_a_mark_is_at_the_points_near_it_or_at_the_nearest() -> None:
