@@ -6,14 +6,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 
 import pytest
 
-from safe_psrl import preset
+from safe_psrl import DriftOptions, SafePsrl, SafePsrlOptions, Transition, act, preset
 from safe_psrl.problem.documents import spec_to_document
 from safe_psrl_client import Client, RemoteAgent, spec_from_document
 from safe_psrl_client.play import play_episode, play_steps
+from safe_psrl_proto.v1 import events_pb2
 from safe_psrl_testbed import scenario_named
+from safe_psrl_testbed.environment import TabularEnvironment
 from tests.system.players import (
     PAPERS,
     LedgerAgent,
@@ -162,3 +165,56 @@ def test_a_continuing_task_goes_on_across_epochs(started_server: NewServer) -> N
         assert status.overridden_actions == 0
         assert status.episode == agent.episode >= len(played) // 3
         assert client.verify_agent("endless").ok
+
+
+class SwingingBuffer:
+    """A streaming buffer that drains faster or slower for 20 episodes each."""
+
+    def __init__(self) -> None:
+        names = ("streaming-buffer:departure=0.9", "streaming-buffer:departure=0.2")
+        self.worlds: list[TabularEnvironment] = [scenario_named(name).environment(1) for name in names]
+        self.episodes = 0
+
+    def reset(self) -> int:
+        self.world = self.worlds[self.episodes // 20 % 2]
+        self.episodes += 1
+        return self.world.reset()
+
+    def step(self, action: int) -> tuple[int, float, Sequence[float], bool]:
+        return self.world.step(action)
+
+
+def test_drift_is_detected_and_forgotten_once(started_server: NewServer) -> None:
+    """Kills fall on the starts of episodes, where drift is detected: detections and counts are an uninterrupted run's."""
+    server, progress, environment = started_server(settings=SNAPSHOTS), Progress(), SwingingBuffer()
+    drift = DriftOptions(detect=True, memory_visits=10.0, false_alarm_steps=2.0, on_detect="forget")
+    with Client(server.target, patience=300) as client:
+        client.create_agent("drifting", "streaming-buffer", seed=3, options=PAPERS)
+        client.update_agent("drifting", {f"drift.{name}": value for name, value in asdict(drift).items() if value is not None})
+
+        with RemoteAgent(client, "drifting") as agent:
+
+            def play_one() -> None:
+                play_episode(environment, agent)
+                progress.acknowledged()
+
+            play_under_fire(server, [play_one], progress)
+        found = [entry for entry in client.list_events("drifting") if entry.kind == events_pb2.LOG_KIND_DRIFT_DETECTED]
+        status, counts = client.get_agent("drifting").status, client.get_posterior("drifting").counts
+        assert client.verify_agent("drifting").ok
+    expected, oracle = list[int](), SwingingBuffer()
+    learner = SafePsrl(preset("streaming-buffer"), SafePsrlOptions("published"), seed=3, drift=drift)
+    state = learner.initial_state()
+    for episode in range(status.completed_episodes):
+        now = oracle.reset()
+        state, plan = learner.start_episode(state)
+        if plan.drift is not None and plan.drift.detected:
+            expected.append(episode)
+        for step in range(learner.spec.horizon):
+            action = act(plan, step, now)
+            after, reward, costs, _ = oracle.step(action)
+            state = learner.observe(state, Transition(step, now, action, after, reward, tuple(costs)))
+            now = after
+    assert [entry.episode for entry in reversed(found)] == expected
+    assert status.drift_detections == len(expected) > 5
+    assert counts == learner.settle(state).transition_counts.tolist()
