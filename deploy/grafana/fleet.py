@@ -38,7 +38,7 @@ def holding() -> Row:
         [
             stat(
                 "Budget used, worst agent",
-                "Mean reported cost of all completed episodes as a share of the budget, for the agent and constraint where it "
+                "Reported costs of all completed episodes as a share of their budgets, for the agent and constraint where it "
                 "is greatest. Above 100% the constraint is broken. Learners use nearly all of it by design: yellow is near.",
                 f"max(safe_psrl:budget_used:ratio{{{CHOSEN}}})",
                 "percentunit",

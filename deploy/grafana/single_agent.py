@@ -50,7 +50,7 @@ def holding() -> Row:
         [
             stat(
                 "Budget used",
-                "Mean reported cost of all completed episodes as a share of the budget; with several constraints, the worst.",
+                "Reported costs of all completed episodes as a share of their budgets; with several constraints, the worst.",
                 f"max(safe_psrl:budget_used:ratio{{{AGENT}}})",
                 "percentunit",
                 SHARE_OF_BUDGET,

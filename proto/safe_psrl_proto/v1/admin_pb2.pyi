@@ -170,6 +170,7 @@ class ConstraintStatus(_message.Message):
     RECENT_COST_FIELD_NUMBER: _builtins.int
     RECENT_BUDGET_FIELD_NUMBER: _builtins.int
     VERDICT_FIELD_NUMBER: _builtins.int
+    CUMULATIVE_BUDGET_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     cost_budget: _builtins.float
     satisfiable_cost: _builtins.float
@@ -202,6 +203,8 @@ class ConstraintStatus(_message.Message):
     """Mean reported cost of the latest completed episodes (AgentStatus.recent_episodes), and their mean budget."""
     recent_budget: _builtins.float
     verdict: Global___BudgetVerdict.ValueType
+    cumulative_budget: _builtins.float
+    """Sum over completed episodes of the budget that each was planned with."""
     def __init__(
         self,
         *,
@@ -225,10 +228,11 @@ class ConstraintStatus(_message.Message):
         recent_cost: _builtins.float = ...,
         recent_budget: _builtins.float = ...,
         verdict: Global___BudgetVerdict.ValueType = ...,
+        cumulative_budget: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost", "certified_cost", b"certified_cost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost", "certified_cost", b"certified_cost", "constraint_regret", b"constraint_regret", "constraint_regret_bound", b"constraint_regret_bound", "constraint_regret_max", b"constraint_regret_max", "cost_budget", b"cost_budget", "cost_price", b"cost_price", "dual_scale", b"dual_scale", "dual_variable", b"dual_variable", "dual_variable_bound", b"dual_variable_bound", "last_cost", b"last_cost", "mean_cost", b"mean_cost", "name", b"name", "pessimism", b"pessimism", "predicted_cost", b"predicted_cost", "recent_budget", b"recent_budget", "recent_cost", b"recent_cost", "satisfiable_cost", b"satisfiable_cost", "strong_violation", b"strong_violation", "verdict", b"verdict", "violations", b"violations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost", "certified_cost", b"certified_cost", "constraint_regret", b"constraint_regret", "constraint_regret_bound", b"constraint_regret_bound", "constraint_regret_max", b"constraint_regret_max", "cost_budget", b"cost_budget", "cost_price", b"cost_price", "cumulative_budget", b"cumulative_budget", "dual_scale", b"dual_scale", "dual_variable", b"dual_variable", "dual_variable_bound", b"dual_variable_bound", "last_cost", b"last_cost", "mean_cost", b"mean_cost", "name", b"name", "pessimism", b"pessimism", "predicted_cost", b"predicted_cost", "recent_budget", b"recent_budget", "recent_cost", b"recent_cost", "satisfiable_cost", b"satisfiable_cost", "strong_violation", b"strong_violation", "verdict", b"verdict", "violations", b"violations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__certified_cost: _TypeAlias = _typing.Literal["certified_cost"]  # noqa: Y015
     _WhichOneofArgType__certified_cost: _TypeAlias = _typing.Literal["_certified_cost", b"_certified_cost"]  # noqa: Y015
@@ -733,8 +737,9 @@ class UpdateAgentRequest(_message.Message):
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """The fields of `update` to take: cmdp.reward, cmdp.available_actions, cmdp.constraints.NAME.cost_budget (satisfiable_cost,
-        cost), options and options.FIELD, drift and drift.FIELD, guard and guard.FIELD, fallback_policy, max_open_episodes, episode_timeout_seconds, mode. A
-        named field that `update` leaves out gets its default. Nothing else can change.
+        cost), options and options.FIELD, drift and drift.FIELD, guard and guard.FIELD, fallback_policy, max_open_episodes,
+        episode_timeout_seconds, max_epoch_steps, mode. A named field that `update` leaves out gets its default. Nothing else can
+        change.
         """
 
     def __init__(

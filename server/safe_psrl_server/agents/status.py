@@ -126,6 +126,7 @@ def constraint_status(record: AgentRecord, i: int) -> admin_pb2.ConstraintStatus
         constraint_regret_max=totals.constraint_regret_max[i],
         violations=totals.violations[i],
         strong_violation=totals.strong_violation[i],
+        cumulative_budget=totals.costs[i] - totals.constraint_regret[i],
     )
     if totals.completed_episodes:
         status.mean_cost = totals.costs[i] / (totals.epoch_steps or totals.completed_episodes)

@@ -152,7 +152,8 @@ CONSTRAINT_FAMILIES: Final = (
     ConstraintFamily("episode_cost", "Reported cost of the last completed episode.", lambda c: c.last_cost),
     ConstraintFamily(
         "episode_cost_mean",
-        "Mean reported cost of all completed episodes. Above cost_budget means that the constraint is violated on average.",
+        "Mean reported cost of all completed episodes. While the budget was never changed, above cost_budget means that the "
+        "constraint is violated on average.",
         lambda c: c.mean_cost,
     ),
     ConstraintFamily(
@@ -172,6 +173,11 @@ CONSTRAINT_FAMILIES: Final = (
         "Sum over completed episodes of cost less budget. Above 0 and rising means that the constraint is violated: pause the "
         "agent.",
         lambda c: c.constraint_regret,
+    ),
+    ConstraintFamily(
+        "cumulative_budget",
+        "Sum over completed episodes of the budget that each was planned with; constraint_regret is above or below it.",
+        lambda c: c.cumulative_budget,
     ),
     ConstraintFamily(
         "constraint_regret_max", "The maximum of constraint_regret so far, at least 0.", lambda c: c.constraint_regret_max

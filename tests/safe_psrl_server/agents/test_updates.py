@@ -7,6 +7,7 @@ import pytest
 from safe_psrl_proto.v1 import admin_pb2, events_pb2, model_pb2
 from safe_psrl_server.agents.administration import Updated
 from safe_psrl_server.agents.history import history_of
+from safe_psrl_server.agents.status import record_status
 from safe_psrl_server.errors import FailedPreconditionError, InvalidArgumentError
 from tests.safe_psrl_server.specs import make_spec, set_fields, transition
 
@@ -42,6 +43,7 @@ async def test_a_new_budget_is_that_of_the_next_episode(bench: Any) -> None:
     assert record.totals.constraint_regret[0] == pytest.approx(1.2 - 1.5 + 1.2 - 1.0)
     assert record.totals.strong_violation[0] == pytest.approx(0.2)
     assert record.totals.violations[0] == 1
+    assert record_status(record).constraints[0].cumulative_budget == pytest.approx(1.5 + 1.0)
     assert [point.constraints[0].cost_budget for point in history_of(record.series, record.log).points] == [1.5, 1.0]
     assert record.definition_version == 2
     assert await bench.is_verified()

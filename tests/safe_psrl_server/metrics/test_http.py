@@ -36,6 +36,7 @@ PER_CONSTRAINT = {"episode_cost": "last_cost", "episode_cost_mean": "mean_cost",
     for name in (
         *("cost_budget", "satisfiable_cost", "predicted_cost", "cost_price", "constraint_regret", "constraint_regret_max"),
         *("constraint_regret_bound", "dual_variable", "dual_variable_bound", "pessimism", "strong_violation", "certified_cost"),
+        "cumulative_budget",
     )
 }
 GAUGES = [
