@@ -9,7 +9,7 @@ from google.protobuf import descriptor, message_factory
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from safe_psrl_proto.v1 import admin_pb2, control_pb2
+from safe_psrl_proto.v1 import admin_pb2, admin_pb2_grpc, control_pb2
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.security.roles import RULES
 
@@ -154,3 +154,20 @@ def test_credentials_are_checked_before_a_body_is_parsed(guarded: Any, token: st
         with pytest.raises(grpc.RpcError) as caught:
             call(b"\xff\xff\xff", metadata=metadata, timeout=20)
     assert caught.value.code() == code
+
+
+def test_the_log_names_who_did_it(identities: Any) -> None:
+    """The identity of the caller, with the reason that was given."""
+    file, tokens = identities
+    agent = {"name": "site/a", "preset": "inventory"}
+    with (
+        EmbeddedServer(security={"identities": file}, agents=[agent]) as server,
+        grpc.insecure_channel(server.target) as channel,
+    ):
+        admin, metadata = admin_pb2_grpc.AdminServiceStub(channel), (("authorization", f"Bearer {tokens['admin']}"),)
+        request = admin_pb2.UpdateAgentRequest(agent="site/a", update={"drift": {"on_detect": "forget"}}, reason="unattended")
+        request.update_mask.paths.append("drift.on_detect")
+        admin.UpdateAgent(request, metadata=metadata)
+        updated, created = admin.ListEvents(admin_pb2.ListEventsRequest(agent="site/a"), metadata=metadata).entries
+    assert (updated.by, updated.reason) == ("admin", "unattended")
+    assert created.by == ""  # the server itself
