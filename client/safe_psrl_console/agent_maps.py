@@ -15,7 +15,7 @@ from safe_psrl_client.visible_text import visible
 from safe_psrl_console.agent_explanation import ExplanationTable
 from safe_psrl_console.connection import Connection
 from safe_psrl_console.controls import Text, block, button
-from safe_psrl_console.grids import UNNAMED, Grid, Names, policy_grid, posterior_grid, visits, weight
+from safe_psrl_console.grids import UNNAMED, Grid, Names, policy_grid, posterior_grid, transitions_in_words, visits
 
 REFRESH_SECONDS: Final = 5.0
 Chosen = Callable[[int, int], Awaitable[None]]
@@ -81,7 +81,7 @@ class AgentMaps:
         num_states, num_actions, seen = await asyncio.to_thread(visits, counts)
         self._large = math.prod(counts.shape) > LARGE
         visited = sum(1 for count in seen if count)
-        note = f"{weight(sum(seen))} transitions; {visited:,} of {len(seen):,} pairs of state and action were visited."
+        note = f"{transitions_in_words(seen)}; {visited:,} of {len(seen):,} pairs of state and action were visited."
         outlined = " Outlined: where drift was detected last." if self._marked else ""
         grid = posterior_grid(num_states, num_actions, seen, self._marked, names)
         self._posterior.show(note + outlined, grid, "Visits as a heat map")

@@ -4,7 +4,7 @@ import math
 import sys
 import zlib
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -160,10 +160,10 @@ def posterior_grid(
     counts = [seen[state * num_actions + action] for state, action in pairs]
     most = max(*counts, 1.0)
     colours = [shade(math.log1p(count) / math.log1p(most)) if count else "var(--unvisited)" for count in counts]
-    are_numbers = all(float(count).is_integer() for count in seen)
+    numbers = are_numbers(seen)
     says = [
         f"{names.state(state)}, {names.action(action)}: "
-        + (f"visited {count:,.0f} times" if are_numbers else f"visits of weight {weight(count)}")
+        + (f"visited {count:,.0f} times" if numbers else f"visits of weight {weight(count)}")
         for (state, action), count in zip(pairs, counts, strict=True)
     ]
     found = [i for i, pair in enumerate(pairs) if pair in marked]
@@ -179,7 +179,11 @@ def posterior_grid(
         [compact(count) for count in counts],
         says,
         "Point at a cell to read it.",
-        legend=[("var(--unvisited)", "never"), (SEQUENCE[0], "once"), (SEQUENCE[-1], f"{weight(most)} times")],
+        legend=[
+            ("var(--unvisited)", "never"),
+            (SEQUENCE[0], "once" if numbers else "weight 1"),
+            (SEQUENCE[-1], f"{weight(most)} times" if numbers else f"weight {weight(most)}"),
+        ],
         cut=_cut(columns, num_states, rows, num_actions, "action"),
         marked=found,
     )
@@ -206,6 +210,16 @@ def ink_on(colour: str) -> str:
     linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "#ffffff" if (1.05 / (luminance + 0.05)) > ((luminance + 0.05) / 0.05) else "#000000"
+
+
+def are_numbers(weights: Iterable[float]) -> bool:
+    """Whether the weights of visits are their numbers: nothing is forgotten."""
+    return all(float(one).is_integer() for one in weights)
+
+
+def transitions_in_words(seen: Sequence[float]) -> str:
+    total = weight(sum(seen))
+    return f"{total} transitions" if are_numbers(seen) else f"Transitions of weight {total}"
 
 
 def weight(count: float) -> str:

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from safe_psrl_console.grids import MOST_CELLS, Names, compact, ink_on, policy_grid, posterior_grid, visits
+from safe_psrl_console.grids import (
+    MOST_CELLS,
+    Names,
+    compact,
+    ink_on,
+    policy_grid,
+    posterior_grid,
+    transitions_in_words,
+    visits,
+)
 from safe_psrl_proto.v1 import model_pb2
 from safe_psrl_server.agents.messages import pack
 
@@ -30,7 +39,9 @@ def test_weights_that_are_no_numbers_of_visits_are_shown_as_weights() -> None:
     grid = posterior_grid(2, 1, [1234.56, 3.25])
     assert grid.says == ["state 0, action 0: visits of weight 1,234.6", "state 1, action 0: visits of weight 3.2"]
     assert grid.texts == ["1.2k", "3.2"]
-    assert grid.legend[-1][1] == "1,234.6 times"
+    assert [words for _, words in grid.legend] == ["never", "weight 1", "weight 1,234.6"]
+    assert transitions_in_words([1234.56, 3.25]) == "Transitions of weight 1,237.8"
+    assert transitions_in_words([1234.0, 3.0]) == "1,237 transitions"
 
 
 def test_pairs_with_drift_are_marked() -> None:
