@@ -176,7 +176,7 @@ CONSTRAINT_FAMILIES: Final = (
     ),
     ConstraintFamily(
         "cumulative_budget",
-        "Sum over completed episodes of the budget that each was planned with; constraint_regret is above or below it.",
+        "Sum over completed episodes of the budget that each was planned with; constraint_regret is the sum of costs minus it.",
         lambda c: c.cumulative_budget,
     ),
     ConstraintFamily(
