@@ -93,9 +93,7 @@ def lte_cell(
     jobs: Annotated[
         int, typer.Option(metavar="N", min=1, help="Policies that play at the same time, a process each.")
     ] = os.cpu_count() or 1,
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=1, max=2**31, help="Seed of the network, the players and the agents.")
-    ] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", min=1, max=2**31, help="Seed of the network, players and agents.")] = 1,
     figure: Figure = None,
     patience: Patience = None,
     target: Target = DEFAULT_TARGET,
@@ -163,9 +161,7 @@ def base_stations(
         Literal["cell", "class", "device"], typer.Option(help="An agent for each cell, class of devices, or device.")
     ] = "cell",
     method: Method = "certified",
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=0, max=2**31, help="Seed of the world, the players and the agents.")
-    ] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Seed of the world, players and agents.")] = 1,
     figure: Figure = None,
     patience: Patience = None,
     target: Target = DEFAULT_TARGET,
