@@ -25,14 +25,14 @@ MAX_REASON: Final = 500  # characters
 
 
 class Updated(NamedTuple):
-    """A new definition, and what is different in it, in words."""
+    """A new definition, and a description of how it differs from the old one."""
 
     definition: Definition
     changes: list[str]
 
 
 class Administration:
-    """Every change goes through `Runtime.submit`, as those of `AgentCommands` do."""
+    """Every change goes through `Runtime.submit`, like the calls of `AgentCommands`."""
 
     def __init__(self, agents: AgentService) -> None:
         self.agents = agents
@@ -56,7 +56,7 @@ class Administration:
         return record, existed
 
     async def declare(self, name: str, spec: model_pb2.AgentSpec, reason: str) -> list[str]:
-        """Create the agent, or bring it to the definition `spec`; what was changed of one that existed.
+        """Create the agent, or update it to the definition `spec`. Returns the changes of an agent that existed.
 
         Without a mode in `spec`, an agent that exists keeps its own.
         """
@@ -74,7 +74,7 @@ class Administration:
         return []
 
     async def update(self, request: admin_pb2.UpdateAgentRequest) -> "Updated":
-        """Change the definition, or with `dry_run` find out what that would do."""
+        """Change the definition, or with `dry_run` compute the effect of the change."""
         check_text("reason", request.reason, MAX_REASON)
         paths = list(request.update_mask.paths)
 
@@ -124,7 +124,7 @@ class Administration:
         return Updated(new, lines)
 
     async def _check_promotion(self, name: str, known: Definition, new: Definition, *, force: bool) -> None:
-        """Refuse to make a shadow agent live before its comparison allows it: here, so that every update is checked."""
+        """Raise unless the comparison of a shadow agent allows making it live. Called here, so that every update is checked."""
         if known.is_shadow and not new.is_shadow and not force:
             trial = await self.agents.read(name, trial_of)
             await self.agents.threads.run(check_promotion, trial._replace(definition=new))

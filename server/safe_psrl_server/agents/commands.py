@@ -1,4 +1,4 @@
-"""The calls of environments as commands on agents: which decision, in which order, with what reply. Free of gRPC."""
+"""The calls of environments as commands on agents: which decision, in which order, with what reply. Independent of gRPC."""
 
 from asyncio import Future
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class ReportedEpisode(NamedTuple):
 
 
 class AgentCommands:
-    """Futures are those of `Runtime.submit`: a call is enqueued when its method returns."""
+    """The methods return the futures of `Runtime.submit`: a call is enqueued when its method returns."""
 
     def __init__(self, agents: AgentService) -> None:
         self.agents = agents
@@ -172,13 +172,13 @@ class AgentCommands:
 
 
 def plan_needed(record: AgentRecord, start: int, finish: Callable[[TimedPlan], Decision[Reply]]) -> PlanNeeded[Reply]:
-    """A plan for the record as it is; of a continuing task, from the state `start`."""
+    """The decision to plan for the record as it is; in a continuing task, from the state `start`."""
     definition = record.definition
     return PlanNeeded(definition.continuing or definition.learner, record.state, finish, start)
 
 
 def begun(record: AgentRecord, request: control_pb2.StartEpisodeRequest, started: events_pb2.EpisodeStarted) -> Begun:
-    """The reply to a start that is new."""
+    """The reply to a start that is not a repetition."""
     if record.definition.continuing is None:
         return Begun(started)
     place = epochs.place_of(Episode(started, record.definition, 0))
@@ -186,5 +186,5 @@ def begun(record: AgentRecord, request: control_pb2.StartEpisodeRequest, started
 
 
 def refused(events: list[events_pb2.Event], reason: str) -> Decision[Any]:
-    """The agent pauses itself by `events`, so that no episode starts."""
+    """A rejected start, whose `events` pause the agent."""
     return Decision(events, None, paused(reason))

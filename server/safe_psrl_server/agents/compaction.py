@@ -52,13 +52,13 @@ class Compactor:
             self._running[agent.name] = asyncio.create_task(self.save(agent))
 
     async def run(self) -> None:
-        """Snapshots by age, until cancelled."""
+        """Take snapshots of agents with old events at intervals, until cancelled."""
         while True:
             await asyncio.sleep(self._policy.check_seconds)
             await self.save_old()
 
     async def save_old(self) -> None:
-        """Snapshots of agents whose oldest event that no snapshot includes is old, or in the future: clocks are set back."""
+        """Take snapshots of agents whose oldest event outside a snapshot is old, or in the future: clocks are set back."""
         limit = self._policy.every_seconds * 1e6
         for agent in self._registry.loaded():
             since = agent.unsaved_since_micros
@@ -100,5 +100,5 @@ class Compactor:
         self._meter.snapshot_stored(len(data))
 
     def _is_ours(self, agent: Agent) -> bool:
-        """Of several replicas, the one that changes an agent takes its snapshots."""
+        """Whether this replica takes the agent's next snapshot: the one that changed it does, or the only one."""
         return agent.changed_here or not self._store.is_shared

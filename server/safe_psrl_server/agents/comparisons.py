@@ -1,8 +1,8 @@
 """What an agent's next plan, or any policy, achieves under its posterior, and whether a shadow agent may become live.
 
-The former is the preview of an update, the latter is `CompareAgent` and the check of an update that promotes.
+An update's preview uses the values. `CompareAgent`, and the check of an update that promotes, use both.
 
-The record is copied first, which is short. The plan and its values are made from the copy.
+The record is copied first, which is fast. The plan and its values are computed from the copy.
 """
 
 import math
@@ -26,7 +26,7 @@ from safe_psrl_server.agents.totals import Mean
 from safe_psrl_server.errors import FailedPreconditionError
 
 FEWEST_EPISODES: Final = 20  # for a verdict
-FEWEST_STEPS: Final = 1_000  # of a continuing task: its first epochs have one each
+FEWEST_STEPS: Final = 1_000  # for a verdict on a continuing task, whose first epochs have one step each
 ROUNDING: Final = 1e-9
 PROMOTE: Final = admin_pb2.PROMOTION_VERDICT_PROMOTE
 
@@ -37,9 +37,9 @@ class Trial(NamedTuple):
     definition: Definition
     learned: AgentState
     episodes: int  # completed in shadow
-    steps: int  # of these epochs, in a continuing task
+    steps: int  # in a continuing task: the steps of the epochs completed in shadow
     incumbent: list[Mean]  # reward, then costs; empty if fewer than two episodes are completed
-    start: int  # of the next epoch
+    start: int  # the state in which the next epoch starts
 
 
 def trial_of(record: AgentRecord) -> Trial:
@@ -51,7 +51,7 @@ def trial_of(record: AgentRecord) -> Trial:
 
 
 def compare(trial: Trial, policy: model_pb2.Policy | None = None) -> admin_pb2.CompareAgentResponse:
-    """Takes some times as long as a plan. Raises `InvalidArgumentError` for a policy that does not fit the problem."""
+    """Takes a few times as long as a plan. Raises `InvalidArgumentError` for a policy that does not fit the problem."""
     definition, learned, episodes, steps, incumbent, start = trial
     spec = definition.spec
     given = None if policy is None else checked_policy("policy", policy, spec)
@@ -134,27 +134,27 @@ def preview_of(definition: Definition, state: AgentState, start: int) -> admin_p
 
 
 def next_plan(definition: Definition, state: AgentState, start: int) -> Plan | EpochPlan:
-    """Of what is learned and settled. The step of an epoch is left out: its plan does not depend on it."""
+    """The plan for the learned `state`. An epoch's step number is given as 0: the plan does not depend on it."""
     task = definition.continuing
     return definition.learner.plan(state) if task is None else task.plan(state, 0, start)
 
 
 def plan_values(definition: Definition, state: AgentState, plan: Plan | EpochPlan, start: int) -> PolicyValues:
-    """Of an episode; in a continuing task averages per step from the state `start`."""
+    """Expected sums of an episode; in a continuing task averages per step from the state `start`."""
     if isinstance(plan, EpochPlan):
         return average_values(definition.learner, state, plan.probabilities, start)
     return episode_values(definition.learner, state, *mixture_of(plan))
 
 
 def plan_doubt(definition: Definition, state: AgentState, plan: Plan | EpochPlan, start: int) -> float:
-    """By how much the reward of `plan_values` may be too high for what was hardly seen yet."""
+    """By how much the reward of `plan_values` may be too high because of rarely visited rows."""
     if isinstance(plan, EpochPlan):
         return average_reward_doubt(definition.learner, state, plan.probabilities, start)
     return reward_doubt(definition.learner, state, *mixture_of(plan))
 
 
 def policy_values(definition: Definition, state: AgentState, policy: Policy, start: int) -> PolicyValues:
-    """The same of actions [H, S], or [1, S] in a continuing task."""
+    """Like `plan_values`, for a table of actions [H, S], or [1, S] in a continuing task."""
     spec = definition.spec
     if spec.is_continuing:
         return average_values(definition.learner, state, np.eye(spec.num_actions)[policy[0]], start)

@@ -1,4 +1,4 @@
-"""What a call means for a record: the events it leads to, and what its reply is made of. Pure: nothing is changed.
+"""Decides calls: which events a call adds to a record, and what its reply contains. Pure: nothing is changed.
 
 Every function takes a record and either returns events (maybe none) and the content of the reply, or raises a
 `ServiceError`, in which case nothing has happened.
@@ -51,7 +51,7 @@ class PlanNeeded(NamedTuple, Generic[Reply]):
     learner: SafePsrl | ContinuingPsrl
     state: AgentState
     finish: Callable[[TimedPlan], Decision[Reply]]
-    start: int = 0  # where an epoch begins
+    start: int = 0  # the state in which an epoch starts
 
 
 class Reported(NamedTuple):
@@ -62,7 +62,7 @@ class Reported(NamedTuple):
     seen: Transition
     duplicate: bool
     done: bool  # the episode has ended
-    is_last: bool  # by this step, so that a repeated call gets the same reply
+    is_last: bool  # the episode ended with this step; a repeated call gets the same reply
     record: AgentRecord
 
     @property
@@ -85,7 +85,7 @@ class Acted(NamedTuple):
 
 
 def repeated_start(record: AgentRecord, request: control_pb2.StartEpisodeRequest) -> Episode | None:
-    """The episode that an equal request started before, or None. Raises if its key was used for something else."""
+    """The episode that an equal request started before, or None. Raises if its key was used with other values."""
     check_incarnation(record, request.incarnation)
     if len(request.request_id.encode()) > MAX_REQUEST_ID:
         raise InvalidArgumentError("request_id", f"must be at most {MAX_REQUEST_ID} bytes")
@@ -108,7 +108,7 @@ def repeated_start(record: AgentRecord, request: control_pb2.StartEpisodeRequest
 
 
 def start_of(record: AgentRecord, episode: Episode) -> events_pb2.EpisodeStarted:
-    """How `episode` was started, for a repeated reply: of an agent that was demoted since, its actions are proposals."""
+    """How `episode` was started, for a repeated reply. If the agent was demoted since, its actions are marked as proposals."""
     if episode.is_shadow or not record.definition.is_shadow:
         return episode.started
     advisory = events_pb2.EpisodeStarted()
@@ -185,7 +185,7 @@ def act(record: AgentRecord, request: control_pb2.GetActionRequest) -> Acted | N
 
 
 def action_at(record: AgentRecord, episode: Episode, step: int, state: int) -> tuple[int, bool]:
-    """The action to play, and whether it is the fallback policy's: that of a paused agent that has one."""
+    """The action to play, and whether the fallback policy chose it, as it does for a paused agent that has one."""
     if record.paused and record.definition.fallback is not None:
         fallback = record.definition.fallback
         return int(fallback[step % len(fallback), state]), True
@@ -193,7 +193,7 @@ def action_at(record: AgentRecord, episode: Episode, step: int, state: int) -> t
 
 
 def is_advisory(record: AgentRecord, episode: Episode) -> bool:
-    """Whether actions are proposals: of an episode that was started in shadow, and at once of an agent that was demoted."""
+    """Whether actions are proposals: if the episode was started in shadow, or the agent has been demoted since."""
     return episode.is_shadow or record.definition.is_shadow
 
 
@@ -240,7 +240,7 @@ def report(
 
 
 def is_done(record: AgentRecord, episode: Episode, steps: Sequence[Transition], *, terminal: bool) -> bool:
-    """Whether `episode` ends with `steps`, which are its next ones."""
+    """Whether `episode` ends with its next `steps`."""
     last = steps[-1].step
     if not episode.is_epoch:
         return terminal or last == record.definition.spec.horizon - 1
@@ -250,7 +250,7 @@ def is_done(record: AgentRecord, episode: Episode, steps: Sequence[Transition], 
 
 
 def visits_are_enough(record: AgentRecord, epoch: Episode, steps: Sequence[Transition]) -> bool:
-    """Whether `steps`, the next ones of `epoch`, end it: some pair is then visited as often in it as before it."""
+    """Whether the next `steps` end `epoch`: some pair then has as many visits in the epoch as before it."""
     visited = Counter((step.state, step.action) for step in steps)
     first = {(step.state, step.action): record.pair_visits(epoch, step) for step in steps}
     return any(PairVisits(before, visits + visited[pair] - 1).are_enough for pair, (before, visits) in first.items())
@@ -261,5 +261,5 @@ def _repeats_the_end(episode: Episode | None, step: int | None) -> bool:
 
 
 def ends_at(episode: Episode, step: int) -> bool:
-    """Whether the reported `step` was the last one: of the horizon, or because the episode was ended there."""
+    """Whether the reported `step` was the last one, by the horizon or because the episode ended there."""
     return step == episode.definition.spec.horizon - 1 or (not episode.is_open and step == episode.next_step - 1)

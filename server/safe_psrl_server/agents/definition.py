@@ -1,4 +1,4 @@
-"""An agent's definition: its specification as a message, checked, and as values."""
+"""An agent's definition: its checked specification, as a message and as values."""
 
 import hashlib
 from collections.abc import MutableMapping
@@ -44,7 +44,7 @@ _learners: Final[MutableMapping[tuple[bytes, ...], SafePsrl]] = WeakValueDiction
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """An agent's specification, checked, as message and as values."""
+    """An agent's checked specification, as a message and as values."""
 
     message: model_pb2.AgentSpec
     shared_learner: SafePsrl  # of all agents with this problem and these options; kept alive here
@@ -64,12 +64,12 @@ class Definition:
 
     @cached_property
     def is_shadow(self) -> bool:
-        """Whether it only proposes actions."""
+        """Whether the agent only proposes actions."""
         return self.message.mode == SHADOW
 
     @cached_property
     def first_states(self) -> frozenset[int]:
-        """Where episodes may begin."""
+        """The states in which episodes may start."""
         return frozenset(np.flatnonzero(self.spec.initial_distribution).tolist())
 
     @cached_property
@@ -90,12 +90,12 @@ class Definition:
         return int(np.count_nonzero(self.spec.available_actions))
 
     def initial_state(self) -> AgentState:
-        """What it begins with: its warm start, or nothing learned."""
+        """The state of a new agent: its warm start, or nothing learned."""
         return _initial_state(self.message, self.learner)
 
     @cached_property
     def table_entries(self) -> int:
-        """Entries of its largest table: a measure of its memory."""
+        """Entries of the agent's largest table: a measure of its memory."""
         return table_entries(self.message.cmdp)
 
 
@@ -131,7 +131,7 @@ def definition_of(message: model_pb2.AgentSpec, limits: Limits | None = None) ->
 
 
 def checked_definition(message: model_pb2.AgentSpec, limits: Limits) -> Definition:
-    """All that creating an agent checks of its definition. Raises `InvalidArgumentError` that names the field."""
+    """The definition, after every check that creating an agent makes. Raises `InvalidArgumentError` that names the field."""
     check_size(message.cmdp, limits)  # before it is copied
     return definition_of(completed(message, limits.episode_timeout_seconds))
 

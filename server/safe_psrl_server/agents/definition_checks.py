@@ -1,6 +1,6 @@
 """Checks of a definition's parts. Each raises `InvalidArgumentError` that names the field.
 
-What a problem takes of the server is checked from its sizes alone, before anything is built.
+The memory and time that a problem needs are checked from its sizes alone, before anything is built.
 """
 
 import re
@@ -48,7 +48,7 @@ def check_size(cmdp: model_pb2.CmdpSpec, limits: Limits) -> None:
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
-    """The notes of a definition on its environment."""
+    """Check the number and the lengths of a definition's notes about its environment."""
     if len(environment) > MAX_NOTES:
         raise InvalidArgumentError("spec.environment", f"must have at most {MAX_NOTES} entries, got {len(environment)}")
     for name, text in environment.items():

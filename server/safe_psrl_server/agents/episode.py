@@ -1,4 +1,4 @@
-"""Episodes, and epochs of continuing tasks, as a record keeps them."""
+"""Episodes, and epochs of continuing tasks, as an agent's record stores them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,19 +21,19 @@ ROUNDING: Final = 1e-9
 
 
 class PairVisits(NamedTuple):
-    """Of a pair: its weight before an epoch, and its visits in it."""
+    """A pair of state and action: its weight before an epoch, and its visits in the epoch."""
 
     before: float
     visits: int
 
     @property
     def are_enough(self) -> bool:
-        """Whether they end the epoch."""
+        """Whether these visits end the epoch."""
         return self.visits >= max(1.0, self.before)
 
 
 def corrected(step: Transition, correction: events_pb2.SignalCorrected) -> Transition:
-    """`step` with what `correction` replaces."""
+    """`step` with the reward and costs of `correction`, where it has them."""
     reward = correction.reward if correction.HasField("reward") else step.reward
     return step._replace(reward=reward, costs=tuple(correction.costs) or step.costs)
 
@@ -43,12 +43,12 @@ class Episode:
     """An episode that is open, or one that was closed recently."""
 
     started: events_pb2.EpisodeStarted
-    definition: Definition  # with which it was started
+    definition: Definition  # the one with which the episode was started
     active_micros: int
     end: "events_pb2.EpisodeEnd.ValueType" = OPEN
-    transitions: list[Transition] = field(default_factory=list)  # as they were reported first
+    transitions: list[Transition] = field(default_factory=list)  # as first reported, without corrections
     corrections: dict[int, events_pb2.SignalCorrected] = field(default_factory=dict)  # by step
-    pairs: dict[tuple[int, int], "PairVisits"] = field(default_factory=dict)  # of an epoch, by state and action
+    pairs: dict[tuple[int, int], "PairVisits"] = field(default_factory=dict)  # epochs only: by state and action
 
     @cached_property
     def number(self) -> int:
@@ -56,63 +56,63 @@ class Episode:
 
     @cached_property
     def is_shadow(self) -> bool:
-        """Whether it was started in shadow. It stays so if the agent is promoted meanwhile."""
+        """Whether the episode was started in shadow. A later promotion does not change this."""
         return self.started.shadow
 
     @cached_property
     def cost_budgets(self) -> Sequence[float]:
-        """What it was planned with."""
+        """The budgets with which the episode was planned."""
         return self.started.cost_budgets[:] or self.definition.cost_budgets
 
     @property
     def cost_limits(self) -> Sequence[float]:
-        """What its costs are counted against: the budgets; of an epoch, for each of its steps."""
+        """The limits of the summed costs: the budgets; for an epoch, the budgets times its steps."""
         return self.cost_limits_after(self.next_step)
 
     def cost_limits_after(self, steps: int) -> Sequence[float]:
-        """The same once it has so many steps."""
+        """`cost_limits` when the episode has this number of steps."""
         return [budget * steps for budget in self.cost_budgets] if self.is_epoch else self.cost_budgets
 
     @property
     def weight(self) -> int:
-        """What its sums are divided by for averages: the steps of an epoch."""
+        """The divisor that turns sums into averages: 1, or the steps of an epoch."""
         return self.next_step if self.is_epoch else 1
 
     @cached_property
     def is_epoch(self) -> bool:
-        """Of a continuing task."""
+        """Whether this is an epoch of a continuing task."""
         return self.definition.spec.is_continuing
 
     @cached_property
     def policy(self) -> Policy | Floats:
-        """Actions [H, S]; of an epoch probabilities [S, A]."""
+        """Actions [H, S]; for an epoch, probabilities [S, A]."""
         return table_of_policy(self.started.policy)
 
     def action(self, step: int, state: int) -> int:
-        """What it plays: the same whenever it is requested."""
+        """The action that is played; the same each time it is requested."""
         if self.is_epoch:
             return int(draw_action(self.policy, self.definition.learner.seed, self.started.first_step + step, state))  # type: ignore[arg-type]
         return int(self.policy.item(step, state))
 
     @property
     def lacks_policy(self) -> bool:
-        """Whether its policy is stored beside the stream and was not read yet."""
+        """Whether the policy is stored outside the stream and was not read yet."""
         return self.is_apart and not (self.started.policy.actions or self.started.policy.probabilities)
 
     @property
     def is_apart(self) -> bool:
-        """Whether its policy is stored beside the stream."""
+        """Whether the policy is stored outside the stream."""
         return bool(self.started.policy_digest)
 
     def overridden(self, steps: Sequence[Transition]) -> int:
-        """The number of `steps` whose action is not the proposed one. None in shadow, where proposals are not played."""
+        """The number of `steps` whose action is not the proposed one; 0 in shadow, where proposals are not played."""
         if self.is_shadow:
             return 0
         proposed = self.action
         return sum([proposed(step.step, step.state) != step.action for step in steps])
 
     def sums(self, corrections: Iterable[events_pb2.SignalCorrected] | None = None, more: Sequence[Transition] = ()) -> Sums:
-        """Of the reported steps with their corrections, or with others, and of `more` steps after them."""
+        """Sums over the reported steps and `more` steps after them, with the given corrections (by default those made)."""
         steps = [*self.transitions, *more]
         for one in self.corrections.values() if corrections is None else corrections:
             steps[one.step] = corrected(steps[one.step], one)
@@ -134,7 +134,7 @@ class Episode:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the agent's totals include it: it was completed, or is an epoch with steps that ended in any way."""
+        """Whether the agent's totals include it: a completed episode, or an ended epoch with at least one step."""
         return self.end == COMPLETED or (self.is_epoch and not self.is_open and bool(self.transitions))
 
     @property
@@ -143,7 +143,7 @@ class Episode:
 
 
 def check_epoch(epoch: Episode) -> None:
-    """Of an imported agent: its policy fits the problem, and its steps those of the task. Raises ValueError."""
+    """Check an imported agent's epoch: its policy fits the problem, its steps fit the task. Raises ValueError."""
     spec, started = epoch.definition.spec, epoch.started
     pairs = spec.num_states, spec.num_actions
     if started.policy.num_states != spec.num_states or len(started.policy.probabilities) != pairs[0] * pairs[1]:

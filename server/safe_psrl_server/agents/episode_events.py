@@ -1,4 +1,4 @@
-"""The events of an episode: its start, its steps and its end; and those of detected drift and of an exceeded guard."""
+"""Makes the events of an episode (start, steps, end), of detected drift and of an exceeded guard."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -29,7 +29,7 @@ class TimedPlan(NamedTuple):
 def starting(
     record: AgentRecord, planned: TimedPlan, request: control_pb2.StartEpisodeRequest, planned_by: str, now_micros: int
 ) -> events_pb2.Event:
-    """The event that starts the episode of a plan."""
+    """The event that starts the planned episode."""
     plan, event = planned.plan, events_pb2.Event(time_micros=now_micros)
     started = event.episode_started
     started.incarnation = record.created_micros
@@ -57,7 +57,7 @@ def starting(
 
 
 def detecting(record: AgentRecord, plan: Plan | EpochPlan, now_micros: int) -> list[events_pb2.Event]:
-    """The event of drift that was detected when the episode was planned; none if it was not."""
+    """The event that reports drift, if drift was detected while the episode was planned."""
     if plan.drift is None or not plan.drift.detected:
         return []
     rows = [events_pb2.RowStatistic(**row._asdict()) for row in plan.drift.rows]
@@ -70,7 +70,7 @@ def detecting(record: AgentRecord, plan: Plan | EpochPlan, now_micros: int) -> l
 def ending(
     episode: Episode, end: "events_pb2.EpisodeEnd.ValueType", now_micros: int, steps: Sequence[Transition] = ()
 ) -> events_pb2.Event:
-    """The event that ends `episode` after `steps` more."""
+    """The event that ends `episode` after `steps` more steps."""
     event, sums = events_pb2.Event(time_micros=now_micros), episode.sums(more=steps)
     ended = event.episode_ended
     ended.episode, ended.end, ended.steps = episode.number, end, episode.next_step + len(steps)
@@ -82,7 +82,7 @@ def ending(
 def observing(
     record: AgentRecord, episode: Episode, steps: Sequence[Transition], done: bool, now_micros: int
 ) -> list[events_pb2.Event]:
-    """The events of new `steps` of `episode`, which ends with them if `done`; then its guard may pause the agent."""
+    """The events of new `steps` of `episode`. If they end it (`done`), the guard may pause the agent."""
     event = events_pb2.Event(time_micros=now_micros)
     write_steps(event.transitions_observed, Observation(episode.number, steps, episode.overridden(steps)))
     if not done:
@@ -101,7 +101,7 @@ def guarding(
 ) -> list[events_pb2.Event]:
     """The event that pauses the agent if its guard's limits are exceeded once `episode` has cost `costs` in `steps`.
 
-    `replaced` are the costs that it was counted with before, if they are corrected.
+    `replaced` are the previous costs of the episode, if this is a correction.
     """
     guard, totals, spec = record.definition.message.guard, record.totals, record.definition.spec
     if record.paused or episode.is_shadow:

@@ -1,6 +1,6 @@
-"""Continuing tasks: an epoch is stored and served as an episode is, and the next one begins with the step that ends the last.
+"""Continuing tasks: an epoch is stored and served like an episode. The step that ends an epoch also starts the next one.
 
-Pure, as `decisions` is. While the agent is paused no epoch begins: the one that ends then has no successor.
+Pure, like `decisions`. While the agent is paused no epoch starts: an epoch that ends then has no successor.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from safe_psrl_server.metrics.meter import Meter
 
 
 class Place(NamedTuple):
-    """Where a task is: the epoch, its next step, the state."""
+    """The position of a task: the epoch, its next step, the state."""
 
     epoch: Episode
     step: int
@@ -49,7 +49,7 @@ class ReportedPart(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """How an episode was started; of a continuing task also where it is."""
+    """How an episode was started; for a continuing task also its current position."""
 
     started: events_pb2.EpisodeStarted
     state: int = 0
@@ -63,9 +63,9 @@ def begun_at(record: AgentRecord, place: Place, *, with_policy: bool) -> Begun:
 
 
 def draws_at(record: AgentRecord, place: Place) -> Sequence[float]:
-    """The numbers of the actions from a place on, for as many steps as its policy is valid without reports.
+    """The random numbers of the actions from `place` on, for as many steps as a client may play without reporting.
 
-    For as many as were observed before its epoch: played without reports, a plan is not older than what it knows.
+    These are as many as were observed before the epoch, up to `max_epoch_steps`.
     """
     first_step = place.epoch.started.first_step
     last = min(record.definition.message.max_epoch_steps, max(1, first_step))
@@ -76,19 +76,22 @@ def draws_at(record: AgentRecord, place: Place) -> Sequence[float]:
 
 
 def place_of(epoch: Episode) -> Place:
-    """Of an epoch that is open, or where it ended."""
+    """The current position of an open epoch, or the position in which a closed one ended."""
     last = epoch.transitions[-1].next_state if epoch.transitions else epoch.started.state
     return Place(epoch, epoch.next_step, last)
 
 
 def next_start(record: AgentRecord) -> int:
-    """Where the next epoch begins if nothing more is reported: where the task is, or its likeliest first state."""
+    """The state in which the next epoch starts if nothing more is reported: the current or the likeliest initial state."""
     latest = record.latest_episode
     return int(record.definition.spec.initial_distribution.argmax()) if latest is None else place_of(latest).state
 
 
 def running(record: AgentRecord, request: control_pb2.StartEpisodeRequest, repeated: Episode | None) -> Place | None:
-    """Where the task is, if `request` is to be answered with that; None if it begins an epoch. Raises if it cannot."""
+    """The task's position, if the reply to `request` is that position; None if `request` starts an epoch.
+
+    Raises if it can do neither.
+    """
     if request.with_policy and record.paused:
         raise paused(record.pause_reason)
     if not request.HasField("state"):
@@ -111,14 +114,14 @@ def running(record: AgentRecord, request: control_pb2.StartEpisodeRequest, repea
 
 
 def acted_at(record: AgentRecord, place: Place) -> Acted:
-    """The action of an epoch that has begun."""
+    """The action at `place`, in an epoch that has started."""
     action, fallback = action_at(record, place.epoch, place.step, place.state)
     advisory = is_advisory(record, place.epoch)
     return Acted(action, place.epoch.number, place.step, fallback, record.created_micros, advisory)
 
 
 def successor(reported: Reported) -> Episode | None:
-    """The epoch that began with a reported step that ended one."""
+    """The epoch that a reported step started, by ending the one before; None if there is none."""
     following = reported.record.episodes.get(reported.episode.number + 1)
     return following if following is not None and following.started.state == reported.next_state else None
 
@@ -126,8 +129,10 @@ def successor(reported: Reported) -> Episode | None:
 def following(
     decision: Decision[Reply], record: AgentRecord, steps: Sequence[Transition], meter: Meter, now_micros: int
 ) -> Decision[Reply] | PlanNeeded[Reply]:
-    """What a report of `steps` leads to: its events, then the start of the next epoch if they end one, unless the agent is
-    paused."""
+    """`decision` for a report of `steps`, followed by the start of the next epoch if the steps end one.
+
+    While the agent is paused, no epoch starts.
+    """
     learner = record.definition.continuing
     last = decision.events[-1].WhichOneof("kind") if decision.events else ""
     if learner is None or record.paused or last != "episode_ended":  # nothing has ended, or a guard has paused the agent
@@ -150,7 +155,7 @@ def following(
 def started(
     record: AgentRecord, planned: TimedPlan, request: control_pb2.StartEpisodeRequest, now_micros: int, observed: int = 0
 ) -> events_pb2.Event:
-    """The event that starts the episode or epoch of a plan, after `observed` steps that are reported with it."""
+    """The event that starts the planned episode or epoch, after `observed` steps that the same call reports."""
     event = starting(record, planned, request, PLANNED_BY, now_micros)
     if record.definition.spec.is_continuing:
         event.episode_started.first_step = record.totals.transitions + observed
@@ -160,7 +165,7 @@ def started(
 def report_part(
     record: AgentRecord, episode: Episode, request: control_pb2.ReportEpisodeRequest, meter: Meter, now_micros: int
 ) -> Decision[ReportedPart] | PlanNeeded[ReportedPart]:
-    """Steps of an epoch that a client played by itself; the next epoch begins with them if they end it."""
+    """Steps of an epoch that a client played locally. If they end the epoch, they start the next one."""
     fresh, duplicates, done, last = report_all(record, episode, request.transitions, request.first_step)
     assert last is not None  # noqa: S101  # there is a transition
     if request.next.HasField("state") and request.next.state != last.next_state:

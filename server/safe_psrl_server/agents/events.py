@@ -43,16 +43,16 @@ def read_steps(message: events_pb2.TransitionsObserved) -> Observation:
 
 
 LARGE: Final = 4_096  # entries. An entry takes about a byte: a smaller policy costs its event less than a page of the database
-LEVEL: Final = 1  # of zlib: a million entries in 2 to 12 ms; higher ones take up to ten times as long and save a tenth
+LEVEL: Final = 1  # zlib: a million entries in 2 to 12 ms; higher levels take up to ten times as long and save a tenth
 
 
 def is_large(event: events_pb2.Event) -> bool:
-    """Whether something of `event` is stored apart."""
+    """Whether a policy of `event` is stored outside the stream."""
     return event.WhichOneof("kind") in {"episode_started", "agent_imported"} and any(_large(event))
 
 
 def is_bulky(events: Sequence[events_pb2.Event]) -> bool:
-    """Whether `events` begin an agent whose tables are large."""
+    """Whether `events` create an agent whose tables are large."""
     for event in events:
         kind = event.WhichOneof("kind")
         if kind == "agent_imported" or (kind == "agent_created" and event.agent_created.spec.ByteSize() > LARGE):
@@ -61,7 +61,7 @@ def is_bulky(events: Sequence[events_pb2.Event]) -> bool:
 
 
 def encode(events: Sequence[events_pb2.Event]) -> tuple[list[bytes], dict[int, bytes]]:
-    """`events` as they are stored, and the policies stored beside them, by episode. Sets the digests in `events`."""
+    """The stored form of `events`, and the policies stored outside the stream, by episode. Sets the digests in `events`."""
     payloads, policies = list[bytes](), dict[int, bytes]()
     for event in events:
         apart = [(started, started.policy.SerializeToString()) for started in _large(event)]
@@ -76,7 +76,7 @@ def encode(events: Sequence[events_pb2.Event]) -> tuple[list[bytes], dict[int, b
 
 
 def strip(started: events_pb2.EpisodeStarted) -> None:
-    """Leave the sizes and the digest of a policy that is stored apart."""
+    """Remove a policy that is stored outside the stream; its sizes and digest stay."""
     if started.policy_digest:
         started.policy.ClearField("actions")
         started.policy.ClearField("mixture")
@@ -84,7 +84,7 @@ def strip(started: events_pb2.EpisodeStarted) -> None:
 
 
 def read_policy(started: events_pb2.EpisodeStarted, stored: bytes | None) -> model_pb2.Policy:
-    """What was stored apart of `started`. Raises ValueError if it is not there, or not what was stored."""
+    """Read the separately stored policy of `started`. Raises ValueError if it is missing or was changed."""
     if stored is None:
         raise ValueError(f"the policy of episode {started.episode} is missing")
     if not isinstance(stored, bytes) or _digest(stored) != started.policy_digest:
@@ -93,7 +93,7 @@ def read_policy(started: events_pb2.EpisodeStarted, stored: bytes | None) -> mod
 
 
 def _large(event: events_pb2.Event) -> Iterator[events_pb2.EpisodeStarted]:
-    """The beginnings of episodes whose policy is stored apart. Of an imported agent, where it was before."""
+    """The episode starts whose policies are stored outside the stream; for an imported agent, those stored so before."""
     kind = event.WhichOneof("kind")
     if kind == "episode_started":
         started = event.episode_started

@@ -1,6 +1,6 @@
 """Why an agent plays an action: `ExplainAction`.
 
-The record is copied first, which is short. Plans and values, which take as long as several plans, are made from the copy.
+The record is copied first, which is fast. Plans and values are computed from the copy; this takes as long as several plans.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ from safe_psrl_server.agents.validation import check_state, check_step
 
 
 class Situation(NamedTuple):
-    """A state and a step of an agent that has learned `learned`; `latest` is the episode to explain, if there is one."""
+    """A state and a step to explain, with what the agent learned; `latest` is the episode to explain, if there is one."""
 
     learner: SafePsrl
     learned: AgentState
@@ -63,7 +63,7 @@ class Explained(NamedTuple):
 
 
 def explanation_of(record: AgentRecord, place: int, step: int) -> Callable[[], admin_pb2.ExplainActionResponse]:
-    """What explains it, of a copy of the record. Raises `InvalidArgumentError` for a state or a step outside the problem."""
+    """The explanation, from a copy of the record. Raises `InvalidArgumentError` for a state or a step outside the problem."""
     check_state(record.definition, "state", place)
     check_step(record, step)
     if record.definition.continuing is not None:
@@ -176,14 +176,14 @@ def explain_epoch(task: Task, place: int, step: int) -> admin_pb2.ExplainActionR
 
 
 def _plans_with_budgets(task: Task) -> dict[float, EpochPlan]:
-    """Those that exist, by factor."""
+    """Plans for scaled budgets, by factor. Factors without a valid plan are left out."""
     learner, learned, _, steps, start = task
     plans = {factor: epoch_plan_with_budgets(learner, learned, steps, start, factor) for factor in BUDGET_FACTORS}
     return {factor: plan for factor, plan in plans.items() if plan is not None}
 
 
 def _prices_between(task: Task, plans: list[EpochPlan]) -> list[float]:
-    """The reward for one unit of cost between the first plan and the last, on average; none if there is no such rate."""
+    """The mean exchange rate of reward for cost between the first and the last plan; empty if there is none."""
     if len(plans) < 2 or task.learner.spec.num_constraints != 1:
         return []
     first, last = (

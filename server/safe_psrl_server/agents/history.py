@@ -1,4 +1,4 @@
-"""What is kept of an agent's past once its events are gone: a series of its episodes, the latest ones one by one, and a log.
+"""An agent's past, which outlives its events: a series over all episodes, the latest episodes one by one, and a log.
 
 `Series` covers the whole life of the agent in at most 1,024 points. The log has an entry for each change: when, what, by which
 identity, and why. The fold of events fills all three, and snapshots contain them.
@@ -36,7 +36,7 @@ KINDS: Final = {
 
 
 def point_of(episode: Episode, event: events_pb2.Event) -> list[float]:
-    """The point of one completed episode; of an epoch, averages per step."""
+    """The point of one completed episode; for an epoch, averages per step."""
     steps = episode.weight
     started, ended = episode.started, event.episode_ended
     certified = started.certified_costs[:] or [math.nan] * len(ended.costs)
@@ -59,7 +59,7 @@ def most_bytes(num_constraints: int) -> int:
 
 
 class Series:
-    """At most 1,024 points. When there are as many and all are full, each two become one."""
+    """At most 1,024 points. When there are that many and all are full, neighbouring points are merged in pairs."""
 
     def __init__(self) -> None:
         self._values = array("d")  # of all points, one after the other: as lists they would take five times the memory
@@ -105,7 +105,7 @@ class Series:
 
 
 def merged(one: list[float], other: list[float]) -> list[float]:
-    """Both points as one: means of what is a mean, and the later of what is the last."""
+    """Two neighbouring points as one: means are averaged, and what describes the last episode is that of `other`."""
     number = one[NUMBER] + other[NUMBER]
     mean = [(one[NUMBER] * mine + other[NUMBER] * theirs) / number for mine, theirs in zip(one, other, strict=True)]
     mean[FIRST], mean[NUMBER] = one[FIRST], number
@@ -115,7 +115,7 @@ def merged(one: list[float], other: list[float]) -> list[float]:
 
 
 class Recent(NamedTuple):
-    """The latest completed episodes, for one constraint. Of epochs, averages per step."""
+    """The latest completed episodes, for one constraint. For epochs, averages per step."""
 
     cost: float  # mean
     budget: float  # mean
@@ -195,7 +195,7 @@ def log_entry(event: events_pb2.Event, episode: int, spec: CmdpSpec) -> events_p
 
 
 def drift_details(detected: events_pb2.DriftDetected, spec: CmdpSpec) -> list[str]:
-    """What was detected where, and what was done about it, in words."""
+    """A description of detected drift: the statistic, the rows, and the reaction."""
     done = (
         "the agent was paused"
         if detected.paused

@@ -1,4 +1,4 @@
-"""Calls that wait to be decided: in order of arrival for each agent, in batches of at most one call per agent."""
+"""The queue of calls to decide: in order of arrival for each agent, in batches of at most one call per agent."""
 
 import asyncio
 from collections import deque
@@ -15,7 +15,7 @@ from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.errors import DeadlineError, UnavailableError
 from safe_psrl_server.security.caller import caller
 
-GATHER_SECONDS: Final = 0.002  # how long a batch waits at most to grow, if the previous one held more than one call
+GATHER_SECONDS: Final = 0.002  # the longest that a batch waits for more calls, if the previous batch had several
 
 
 class Prepared(NamedTuple):
@@ -40,11 +40,11 @@ class Call(Generic[Reply]):
     may_create: bool
     future: "asyncio.Future[Reply]"
     owner: str  # whose share of the planning threads it takes
-    context: Context  # of its caller: it is decided there
+    context: Context  # the caller's, in which the call is decided
     timer: asyncio.TimerHandle | None = None  # fails the call if it takes too long
-    attempts: int = 0  # decisions that were outdated when they were committed
+    attempts: int = 0  # decisions rejected by a version conflict
     prepared: Prepared | None = None
-    waited: bool = False  # for its agent to be loaded
+    waited: bool = False  # whether the call waited for its agent to be loaded
 
     def end(self, error: Exception | None, reply: Any = None) -> None:
         """Complete the future, unless the caller has gone away."""
@@ -56,19 +56,19 @@ class Call(Generic[Reply]):
             self.future.set_result(reply)
         else:
             self.future.set_exception(error)
-            self.future.exception()  # retrieved, even if the caller has gone away
+            self.future.exception()  # marks it as retrieved, in case the caller has gone away
 
 
 class Inbox:
-    """Filled by calls, emptied by the runtime. The calls of an agent that is held wait until it is released."""
+    """Filled by calls, emptied by the runtime. While an agent is held, its calls wait until it is released."""
 
     def __init__(self, call_seconds: float) -> None:
-        self.rejection: Callable[[], UnavailableError] | None = not_ready  # of every new call
+        self.rejection: Callable[[], UnavailableError] | None = not_ready  # raised for every new call
         self._call_seconds = call_seconds
         self._queues: dict[str, deque[Call[Any]]] = {}  # none of them is empty
-        self._held: dict[str, deque[asyncio.Future[None]]] = {}  # with those that wait to hold the agent next
-        self._wanted = 1  # agents with calls that `take` waits for
-        self._changed = asyncio.Event()  # as many have calls, or an agent was released
+        self._held: dict[str, deque[asyncio.Future[None]]] = {}  # held agents; the futures of those waiting to hold them
+        self._wanted = 1  # the number of agents with calls that `take` waits for
+        self._changed = asyncio.Event()  # set when that number is reached, or an agent is released
         self._idle = asyncio.Event()
         self._idle.set()
         self._last_batch, self._batch_before = list[str](), list[str]()
@@ -102,7 +102,7 @@ class Inbox:
         return call.future
 
     def put_back(self, call: Call[Any]) -> None:
-        """As the next call of its agent, which the caller releases."""
+        """Make it the next call of its agent. The caller releases the agent."""
         self._queues.setdefault(call.agent, deque()).appendleft(call)
 
     async def take(self) -> list[Call[Any]]:
@@ -117,7 +117,7 @@ class Inbox:
 
     @asynccontextmanager
     async def exclusive(self, agent: str) -> AsyncIterator[None]:
-        """Keep the agent's calls waiting, so that its record does not change. Goes before the calls that wait."""
+        """Hold the agent, so that its record does not change; waiting calls come later."""
         await self._hold(agent)
         try:
             yield
@@ -184,7 +184,7 @@ class Inbox:
     async def _gather(self) -> None:
         """Wait for calls of as many agents as in the previous two batches, at most GATHER_SECONDS.
 
-        Those of the last batch are answered now, those of the one before were during its commit: most will call again.
+        The callers of the last batch have just been answered, and those of the batch before during its commit: most call again.
         """
         expected = len({*self._last_batch, *self._batch_before})
         if len(self._queues) >= expected:

@@ -102,7 +102,7 @@ def policy_from_message(message: model_pb2.Policy) -> Policy:
 
 
 def table_of_policy(message: model_pb2.Policy) -> Policy | Floats:
-    """Actions [H, S]; of a randomised stationary policy its probabilities [S, A]."""
+    """Actions [H, S]; for a randomised stationary policy, probabilities [S, A]."""
     if not message.probabilities:
         return policy_from_message(message)
     return sealed(np.array(message.probabilities, np.float64).reshape(message.num_states, -1))

@@ -1,4 +1,4 @@
-"""Plans, and decisions in their stored form: short work on the event loop, long work in threads.
+"""Makes plans, and converts decisions to their stored form: short work on the event loop, long work in threads.
 
 Plans have threads of their own. `Threads` runs other work whose time grows with the size of an agent: loading, packing,
 checks, digests.
@@ -31,20 +31,20 @@ from safe_psrl_server.store import NO_POLICIES
 
 PLANNED_BY: Final = f"safe-psrl {__version__}, numpy {np.__version__}, numba {numba.__version__}"
 SHORT_WORK: Final = 300_000  # products and draws of a plan made on the event loop: about a millisecond
-SHORT_WORK_AT_WORST: Final = 10 * SHORT_WORK  # if every permitted kernel draw is needed
-CERTIFIED_PLANS: Final = 25  # ordinary plans that a certified one takes
+SHORT_WORK_AT_WORST: Final = 10 * SHORT_WORK  # the limit if every permitted kernel draw is needed
+CERTIFIED_PLANS: Final = 25  # a certified plan takes as long as so many ordinary ones
 THREADS: Final = 4  # for work other than plans
 Result = TypeVar("Result")
 
 
 class Threads:
-    """The service's own: those of the event loop may all be in use by the program that embeds it."""
+    """The service's own thread pool. A program that embeds the service may occupy the event loop's default pool."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(THREADS, "worker")
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Work that has not begun is dropped if its caller goes away."""
+        """Run `work` in a thread. If the caller goes away before the work starts, it is dropped."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *arguments))
 
     def close(self) -> None:
@@ -52,20 +52,20 @@ class Threads:
 
 
 class Planner:
-    """Worker threads for long plans, taken by owners in turn: none has all of them while another one waits."""
+    """Worker threads for long plans, shared fairly: owners take turns, and one owner never uses all threads."""
 
     def __init__(self, most: int, threads: Threads) -> None:
         self._planning = ThreadPoolExecutor(most, "planner")
         self._threads = threads  # for work other than plans
-        self._most = max(1, most - 1)  # of one owner
+        self._most = max(1, most - 1)  # threads that one owner may use
         self._free = most
-        self._used: dict[str, int] = {}  # by owner, above 0
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by owner, next in turn first; none of them is empty
-        self._stops: dict[str, Mask] = {}  # of plans, by agent
-        self._turns: dict[str, asyncio.Future[None]] = {}  # of plans that wait for a thread, by agent
+        self._used: dict[str, int] = {}  # threads in use, by owner; never 0
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # plans that wait, by owner in order of turn; never empty
+        self._stops: dict[str, Mask] = {}  # the stop flags of plans, by agent
+        self._turns: dict[str, asyncio.Future[None]] = {}  # plans that wait for a thread, by agent
 
     def prepare(self, call: Call[Any], record: AgentRecord) -> Prepared | Awaitable[Prepared]:
-        """The decision of `call` for the record as it is; awaitable if it takes long."""
+        """The decision of `call` for the current record; awaitable if it takes long."""
         outcome = call.context.run(call.decide, record)
         if isinstance(outcome, PlanNeeded):
             if not is_short(outcome.learner):
@@ -77,19 +77,19 @@ class Planner:
         return Prepared(record.version, outcome, [event.SerializeToString() for event in outcome.events], NO_POLICIES)
 
     def stop(self, agent: str) -> None:
-        """Stop the plan that is made for `agent`, if there is one: its call fails with `PLAN_STOPPED`."""
+        """Stop the running plan for `agent`, if there is one: its call fails with `PLAN_STOPPED`."""
         if agent in self._stops:
             self._stops[agent][0] = True
         if agent in self._turns and not self._turns[agent].done():
             self._turns[agent].set_exception(PlanStoppedError("it was waiting for a thread"))
 
     async def _in_threads(self, call: Call[Any], outcome: Decision[Any] | PlanNeeded[Any], version: int) -> Prepared:
-        """The record must not change meanwhile, or the result must be discarded."""
+        """Prepare the decision in threads. If the record changes meanwhile, the result must be discarded."""
         planned = await self._plan(call, outcome) if isinstance(outcome, PlanNeeded) else None
         return await self._threads.run(call.context.run, finished, outcome, planned, version)
 
     async def _plan(self, call: Call[Any], needed: PlanNeeded[Any]) -> TimedPlan:
-        """Stopped when the call is over: its caller has gone away, or it takes too long."""
+        """Plan in a thread. The plan is stopped if the caller goes away or the call exceeds its time limit."""
         stop = self._stops[call.agent] = np.zeros(1, np.bool_)
         call.future.add_done_callback(lambda _: self.stop(call.agent) if self._stops.get(call.agent) is stop else None)
         try:
@@ -125,12 +125,12 @@ class Planner:
         for following in list(self._waiting):
             if self._used.get(following, 0) >= self._most:
                 continue
-            waiting = deque(turn for turn in self._waiting.pop(following) if not turn.done())  # without stopped plans
+            waiting = deque(turn for turn in self._waiting.pop(following) if not turn.done())  # stopped plans are left out
             if not waiting:
                 continue
             waiting.popleft().set_result(None)
             if waiting:
-                self._waiting[following] = waiting  # behind the others
+                self._waiting[following] = waiting  # at the end of the order
             self._free -= 1
             self._used[following] = self._used.get(following, 0) + 1
             return
@@ -151,9 +151,9 @@ def finished(outcome: Decision[Any] | PlanNeeded[Any], planned: TimedPlan | None
 def is_short(learner: SafePsrl | ContinuingPsrl) -> bool:
     """Whether a plan may be made on the event loop."""
     if isinstance(learner, ContinuingPsrl):
-        return False  # the number of its iterations is not known before
+        return False  # the number of iterations is not known in advance
     if learner.options.is_certified and learner.spec.num_constraints > 1:
-        return False  # a linear program
+        return False  # solves a linear program
     work = learner.work * (CERTIFIED_PLANS if learner.options.is_certified else 1)
     return work <= SHORT_WORK and learner.work * learner.problem.max_draws <= SHORT_WORK_AT_WORST
 

@@ -23,7 +23,7 @@ PAUSED_BY_DRIFT: Final = "drift was detected"
 
 
 class AgentRecord:
-    """What is known of one agent after `version` events. Changed by `apply` only."""
+    """The state of one agent after `version` events. Only `apply` changes it."""
 
     definition: Definition  # set once the agent exists
     dual_variables: Floats
@@ -52,11 +52,11 @@ class AgentRecord:
         return self.state_after(())
 
     def copied_state(self) -> AgentState:
-        """The learned state with tables of its own."""
+        """A copy of the learned state, with copied tables."""
         return AgentState(self.episode, self.dual_variables, *self._tables.copy())
 
     def state_after(self, steps: Sequence[Transition]) -> AgentState:
-        """The learned state once `steps` are observed, too."""
+        """The learned state after `steps` have been observed as well."""
         views = Tables(*[table.view() for table in self._tables])
         return AgentState(self.episode, self.dual_variables, *views, tuple(steps))
 
@@ -67,17 +67,17 @@ class AgentRecord:
 
     @property
     def table_bytes(self) -> int:
-        """Memory of what was learned."""
+        """The memory of the learned tables, in bytes."""
         return sum(table.nbytes for table in self._tables) + self._visited.nbytes
 
     @property
     def active_micros(self) -> int:
-        """The time of the newest event in its episodes; 0 before the first."""
+        """The time of the newest event in the agent's episodes; 0 before the first."""
         return max((episode.active_micros for episode in self.episodes.values()), default=0)
 
     @property
     def changed_micros(self) -> int:
-        """The time of its newest event."""
+        """The time of the agent's newest event."""
         return max(self.active_micros, self.created_micros, self.log[-1].time_micros if self.log else 0)
 
     @property
@@ -138,7 +138,7 @@ class AgentRecord:
         self.totals.overridden_actions += overridden
 
     def pair_visits(self, epoch: Episode, step: Transition) -> PairVisits:
-        """Of the pair of `step` with it, which is the next of `epoch`."""
+        """The visits of `step`'s pair, including `step`, which is the next one of `epoch`."""
         pair = step.state, step.action
         before, visits = epoch.pairs.get(pair) or (float(self._tables.transition_counts[(0, *pair)].sum()), 0)
         return PairVisits(before, visits + 1)
@@ -201,13 +201,13 @@ class AgentRecord:
             self.episodes[kept.started.episode] = episode
 
     def attach(self, policies: Mapping[int, bytes]) -> None:
-        """Give episodes the policies that are stored beside the stream. Raises ValueError if one is missing or changed."""
+        """Give episodes the policies that are stored outside the stream. Raises ValueError if one is missing or changed."""
         for episode in self.episodes.values():
             if episode.lacks_policy:
                 episode.started.policy.CopyFrom(read_policy(episode.started, policies.get(episode.number)))
 
     def obsolete_policies(self, events: Sequence[events_pb2.Event]) -> list[int]:
-        """The episodes whose policy is stored beside the stream and cannot be requested after `events`."""
+        """The episodes whose policy is stored outside the stream and cannot be requested after `events`."""
         apart = [number for number, episode in self.episodes.items() if episode.is_apart]
         if not apart:
             return []
@@ -231,7 +231,7 @@ class AgentRecord:
         return digest.hexdigest()
 
     def _define(self, definition: Definition, created_micros: int) -> None:
-        """Become a new agent that has learned nothing but its warm start."""
+        """Become a new agent that has learned only its warm start."""
         self.paused, self.pause_reason, self.paused_by_guard = False, "", False
         self.created_micros = created_micros
         self.definition = definition
@@ -264,7 +264,7 @@ class AgentRecord:
             del self.episodes[number]
 
     def _expired(self, ends: "Mapping[int, events_pb2.EpisodeEnd.ValueType]") -> list[int]:
-        """Episodes that are dropped when another one begins: as many closed ones are kept as may be open."""
+        """The episodes to drop when another one starts: as many closed episodes are kept as may be open."""
         return [number for number, end in ends.items() if end != OPEN][: -self.definition.max_open_episodes]
 
     def _end(self, event: events_pb2.Event) -> None:

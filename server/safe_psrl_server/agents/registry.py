@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 
 class Size(NamedTuple):
-    """What the stored agents amount to."""
+    """The number of stored agents, and the size of their tables."""
 
     agents: int
     table_entries: int
@@ -36,15 +36,15 @@ class Observer(Protocol):
     """Receives what happens to agents: `summaries.Summaries`."""
 
     def note(self, agent: Agent) -> None:
-        """It changed, was created, or was found damaged."""
+        """The agent was changed or created, or found damaged."""
         ...
 
     def forget(self, name: str) -> None:
-        """It was deleted."""
+        """The agent was deleted."""
         ...
 
     def leave(self, agent: Agent) -> None:
-        """It leaves memory."""
+        """The agent leaves memory."""
         ...
 
 
@@ -82,7 +82,7 @@ class Registry:
         return list(self.members)
 
     def resident(self, name: str) -> Agent | None:
-        """An agent in memory; being used, it stays longer."""
+        """An agent in memory, or None. This counts as a use, so the agent stays in memory longer."""
         return self.members.use(name)
 
     async def get(self, name: str) -> Agent:
@@ -132,7 +132,7 @@ class Registry:
         self.members.trim(agent.name)
 
     def created_unread(self, name: str) -> None:
-        """An agent was stored, and is not in memory."""
+        """An agent was created in the store but not loaded into memory."""
         self.evict(name)
         self._uncounted.add(name)
 
@@ -143,7 +143,7 @@ class Registry:
         self._drop(agent)
 
     def quarantine(self, agent: Agent, damage: str) -> None:
-        """Serve nothing from an agent any more."""
+        """Stop serving a damaged agent."""
         agent.quarantine(damage)
         self._observer.note(agent)
 
@@ -172,7 +172,7 @@ class Registry:
 
     @contextmanager
     def reserve(self, name: str, entries: int) -> Iterator[None]:
-        """Room for an agent that does not exist, with a table of `entries`. Raises `LimitExceededError` if there is none."""
+        """Reserve room for a new agent with a table of `entries`. Raises `LimitExceededError` if there is none."""
         if name in self._reserved:
             yield
             return
@@ -199,7 +199,7 @@ class Registry:
         return agent.exists if agent is not None else name in await self._store.heads([name])
 
     async def refresh(self) -> None:
-        """Bring the agents in memory up to date with other replicas, and their number."""
+        """Bring the agents in memory, and the number of agents, up to date with other replicas."""
         heads = await self._store.heads([agent.name for agent in self.members])
         outdated = {agent.name: agent for agent in self.members if self._is_behind(agent, heads.get(agent.name))}
         await for_each(outdated, lambda name: self.catch_up(outdated[name]), UPDATES_AT_ONCE)

@@ -1,6 +1,6 @@
 """Reports of more than the next step: whole trajectories, parts of epochs, and corrections of steps that were reported before.
 
-Checked step by step. Pure, as `decisions` is.
+Every step is checked. Pure, like `decisions`.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from safe_psrl_server.errors import AlreadyExistsError, FailedPreconditionError,
 
 
 class ReportedSteps(NamedTuple):
-    """The part of a trajectory that is new, and whether the episode is complete with it."""
+    """The new part of a trajectory, and whether it completes the episode."""
 
     fresh: Sequence[Transition]
     duplicates: int
@@ -80,7 +80,7 @@ def _check_extent(
 
 
 def correct(record: AgentRecord, request: control_pb2.CorrectSignalRequest, now_micros: int) -> Decision[bool]:
-    """The reply is whether the same correction was made before."""
+    """Decide a correction. The reply says whether the same correction was made before."""
     check_incarnation(record, request.incarnation)
     episode, step = find_episode(record, request.episode), request.step
     check_step(record, step)
@@ -108,7 +108,7 @@ def correct(record: AgentRecord, request: control_pb2.CorrectSignalRequest, now_
 
 
 def _check_correction(definition: Definition, seen: Transition, correction: events_pb2.SignalCorrected) -> None:
-    """Values are possible, and those that are known stay."""
+    """Check that the values are possible and replace only learned signals."""
     spec = definition.spec
     learned = spec.learned[:, seen.step % spec.learned.shape[1], seen.state, seen.action].tolist()
     if not correction.HasField("reward") and not correction.costs:

@@ -1,4 +1,4 @@
-"""Agents in memory: what is kept beside a record, and which agents stay.
+"""Agents in memory: what is kept in addition to a record, and which agents stay.
 
 Beyond a number of agents or bytes, the least recently used are evicted. An agent can be evicted whenever no call is under way:
 its whole state is stored, open episodes included.
@@ -15,7 +15,7 @@ from safe_psrl_server.agents.record import AgentRecord
 from safe_psrl_server.config import Limits
 from safe_psrl_server.errors import DataLossError
 
-BASE_BYTES: Final = 60_000  # of an agent without its tables and its history
+BASE_BYTES: Final = 60_000  # memory of an agent without its tables and its history
 log = structlog.get_logger()
 
 
@@ -45,14 +45,14 @@ class Agent:
         return self.record
 
     def changed(self, time_micros: int, steps: int) -> None:
-        """Events were applied that no snapshot includes."""
+        """Note that events were applied that no snapshot includes yet."""
         self.changed_here = True
         self.unsaved_steps += steps
         if self.unsaved_since_micros is None:
             self.unsaved_since_micros = time_micros
 
     def quarantine(self, damage: str) -> None:
-        """Serve nothing from it any more."""
+        """Stop serving the agent."""
         log.critical("agent quarantined", agent=self.name, damage=damage)
         self.record, self.damage = None, damage
 
@@ -83,7 +83,7 @@ class ResidentSet:
         return iter(list(self._members.values()))
 
     def find(self, name: str) -> Agent | None:
-        """Without being a use of it."""
+        """The member of that name, or None. Does not count as a use."""
         return self._members.get(name)
 
     def use(self, name: str) -> Agent | None:
@@ -93,14 +93,14 @@ class ResidentSet:
         return member
 
     def add(self, member: Agent) -> Agent:
-        """The member of that name, which is `member` unless there was one; others may be evicted."""
+        """Add `member`, unless its name has a member already. Returns the member of that name. May evict others."""
         present = self._members.setdefault(member.name, member)
         self.weigh(present)
         self.trim(present.name)
         return present
 
     def weigh(self, member: Agent) -> None:
-        """Estimate a member's memory again: it was created."""
+        """Estimate a member's memory again, after its agent was created."""
         if self._members.get(member.name) is member:
             self.bytes -= self._bytes.get(member.name, 0)
             self._bytes[member.name] = estimated_bytes(member.record)
@@ -127,7 +127,7 @@ class ResidentSet:
 
 
 def estimated_bytes(record: AgentRecord | None) -> int:
-    """Memory of a record, from the sizes of its tables; its history counts as if it were full, which it will be."""
+    """The memory of a record, from the sizes of its tables. The history counts as full, because it will be."""
     if record is None or not record.exists:
         return BASE_BYTES
     return BASE_BYTES + record.table_bytes + most_bytes(record.definition.spec.num_constraints)

@@ -24,13 +24,13 @@ from safe_psrl_server.errors import ServiceError, UnavailableError
 from safe_psrl_server.metrics.meter import Meter
 from safe_psrl_server.store import NO_POLICIES, Append, EventStore, StoreFailedError, StoreUnavailableError
 
-MAX_ATTEMPTS: Final = 100  # of one call, while other replicas keep changing its agent
+MAX_ATTEMPTS: Final = 100  # to commit one call, while other replicas keep changing its agent
 NOTHING: Final = Prepared(0, Decision((), None), (), NO_POLICIES)
 log = structlog.get_logger()
 
 
 class _Decided(NamedTuple):
-    """A decision that waits for its commit. So does a rejection, where the record may be outdated."""
+    """A decision that waits for its commit. If the record may be outdated, a rejection waits as well."""
 
     call: Call[Any]
     agent: Agent
@@ -40,7 +40,7 @@ class _Decided(NamedTuple):
 
 
 class Runtime:
-    """The calls of one process. Starts nothing by itself: `run` is the loop."""
+    """The write path of one process. The constructor starts nothing: `run` is the loop."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Runtime:
             await self._inbox.wait_until_idle()
 
     async def run(self) -> None:
-        """The loop. Ends when a commit fails, or at a defect: then nothing more may be acknowledged."""
+        """The loop. Ends if a commit fails or a defect is found: nothing more may be acknowledged then."""
         while self.failure is None:
             self._registry.members.trim()  # those that were busy when others came
             calls = await self._inbox.take()
@@ -159,7 +159,7 @@ class Runtime:
         task.add_done_callback(self._tasks.discard)
 
     def _decide_again(self, decided: _Decided) -> None:
-        """Another replica appended first: read what it did."""
+        """Another replica appended first: read its events and decide the call again."""
         call = decided.call
         call.attempts += 1
         if call.attempts < MAX_ATTEMPTS:

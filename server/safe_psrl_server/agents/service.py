@@ -1,4 +1,4 @@
-"""All agents of one process: reading them, changing them, keeping their streams short. Free of gRPC."""
+"""All agents of one process: reading them, changing them, keeping their streams short. Independent of gRPC."""
 
 import asyncio
 import time
@@ -90,7 +90,7 @@ class AgentService:
         self.runtime.ready = True
 
     def start_upkeep(self) -> None:
-        """Snapshots by age, summaries, and what other replicas do."""
+        """Start the background tasks: snapshots by age, summaries, and reading the changes of other replicas."""
         work = (self.compactor.run(), self.summaries.run(), self._keep_fresh())
         self._tasks += [asyncio.create_task(each) for each in work]
 
@@ -115,7 +115,7 @@ class AgentService:
         return self.registry.agents()
 
     def resident_record(self, name: str) -> AgentRecord | None:
-        """The record of an agent that is in memory, if it is certain to be up to date."""
+        """The record of an agent in memory, if it is known to be up to date."""
         self.runtime.check_ready()
         agent = None if self._store.is_shared else self.registry.resident(name)
         self.runtime.hits += agent is not None
@@ -130,14 +130,14 @@ class AgentService:
             raise unavailable(error) from error
 
     async def find(self, query: SummaryQuery) -> list[Summary]:
-        """Summaries of agents, in memory or not, with all that was acknowledged here. See `publish` for other replicas."""
+        """Summaries of agents, in memory or not, up to everything acknowledged here. For other replicas see `publish`."""
         return await self._summarised(lambda unsaved: self._store.find_summaries(query, unsaved))
 
     async def summaries_of(self, names: Collection[str]) -> list[Summary]:
         return await self._summarised(lambda unsaved: self._store.summaries_of(names, unsaved))
 
     async def names(self) -> set[str]:
-        """Of all agents that exist or are being created. Raises `StoreUnavailableError`."""
+        """The names of all agents that exist or are being created. Raises `StoreUnavailableError`."""
         reserved = self.registry.reserved  # first: an agent that is created meanwhile is in one of both
         return {*await self._store.summarised_agents(await self.summaries.unsaved()), *reserved}
 
@@ -145,7 +145,7 @@ class AgentService:
         return await self._summarised(self._store.totals)
 
     async def publish(self) -> None:
-        """Let other replicas' listings have what was just done to an agent; else they are behind by a second."""
+        """Write changed summaries now, so that other replicas list the change at once and not a second later."""
         if self._store.is_shared:
             with suppress(StoreUnavailableError):
                 await self.summaries.flush()
@@ -171,7 +171,7 @@ class AgentService:
             self._settled = True
 
     async def refresh(self) -> None:
-        """Read what other replicas did to the agents in memory, and which others they changed."""
+        """Read other replicas' changes of the agents in memory, and the names of other agents that they changed."""
         try:
             await self.settle()
             if self._store.is_shared:
@@ -182,7 +182,7 @@ class AgentService:
             raise unavailable(error) from error
 
     async def _note_changes(self) -> None:
-        """Of agents that are not in memory, for those who watch."""
+        """Note the changes of agents that are not in memory, for watches."""
         since = self.now_micros() - OVERLAP_MICROS - int(2e6 * self._refresh_seconds)
         latest = await self._store.find_summaries(SummaryQuery(MOST_CHANGES, order=Order.CHANGED, after=(since, "")))
         for summary in latest:
@@ -191,20 +191,20 @@ class AgentService:
         self._seen = {summary.agent: summary.version for summary in latest}
 
     async def _repair_abandoned(self) -> None:
-        """Summaries that were outdated at the last look, too: the replica that had to write them is gone."""
+        """Repair summaries that were outdated at the previous check as well: the replica that should write them is gone."""
         outdated = await self._store.outdated_summaries()
         abandoned = [name for name, version in outdated.items() if self._outdated.get(name) == version]
         self._outdated = outdated
         await self.summaries.repair(abandoned, self._loaded)
 
     async def _loaded(self, name: str) -> Agent:
-        """The agent, to be summarised; without events if nothing is stored under its name."""
+        """The agent to summarise; without events if nothing is stored under its name."""
         agent = self.registry.members.find(name) or await self.registry.load(name, may_create=True)
         self.registry.drop_blank(name)
         return agent
 
     async def _summarised(self, read: Callable[[Unsaved], Awaitable[Result]]) -> Result:
-        """Without waiting for a write, except for those of many summaries that a kill left outdated."""
+        """The result of `read`, given the unwritten summaries. Waits for writes only if a kill left many summaries outdated."""
         self.runtime.check_ready()
         try:
             await self.settle()
@@ -213,7 +213,7 @@ class AgentService:
             raise unavailable(error) from error
 
     async def read(self, name: str, work: Callable[[AgentRecord], Result]) -> Result:
-        """What `work` makes of the record, in a thread. If the record changes meanwhile, again while the agent's calls wait."""
+        """Run `work` on the record in a thread. If the record changes meanwhile, it runs again, with the agent held."""
         record = await self.record(name)
         version = record.version
         with suppress(RuntimeError):  # a dictionary that changed size

@@ -28,7 +28,7 @@ MOST: Final = 2**53  # of anything counted or summed: adding to it must not over
 
 
 def snapshot_of(record: AgentRecord, *, with_policies: bool = False) -> events_pb2.Snapshot:
-    """Everything `AgentRecord.restore` needs to build an equal record. Policies stored beside the stream are left out unless
+    """Everything `AgentRecord.restore` needs to build an equal record. Policies stored outside the stream are left out unless
     `with_policies`."""
     snapshot = events_pb2.Snapshot(format=SNAPSHOT_FORMAT, version=record.version, created_micros=record.created_micros)
     state = record.state
@@ -235,7 +235,7 @@ def apply_all(record: AgentRecord, events: Iterable[events_pb2.Event]) -> None:
 
 
 def attach(record: AgentRecord, policies: Mapping[int, bytes]) -> None:
-    """Give the episodes of `record` the policies stored beside its stream. Raises `DamagedStreamError`."""
+    """Give the episodes of `record` the policies stored outside its stream. Raises `DamagedStreamError`."""
     try:
         record.attach(policies)
     except Exception as error:  # any failure is damage to this agent only

@@ -18,7 +18,7 @@ class StoredTransitions(NamedTuple):
 
 
 def stored_transitions(stream: StoredStream) -> StoredTransitions:
-    """Of a stream: the kept episodes of its snapshot, then its events. Corrections are applied."""
+    """The transitions of a stream: from the episodes in its snapshot, then from its events. Corrections are applied."""
     episodes, dropped = dict[int, list[Transition]](), 0
     if stream.snapshot is not None:
         dropped += _kept(events_pb2.Snapshot.FromString(stream.snapshot), episodes)
@@ -41,7 +41,7 @@ def stored_transitions(stream: StoredStream) -> StoredTransitions:
 
 
 def _kept(snapshot: events_pb2.Snapshot, episodes: dict[int, list[Transition]]) -> int:
-    """Add the episodes that `snapshot` keeps; the number of transitions that it does not."""
+    """Add the episodes that `snapshot` contains. Returns the number of the other transitions."""
     kept = 0
     for episode in snapshot.episodes:
         steps = list(read_steps(episode.transitions).steps)

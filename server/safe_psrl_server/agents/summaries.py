@@ -1,8 +1,8 @@
-"""Stored summaries of agents, kept up to date, and a log of which agents changed, for those who watch.
+"""Stored summaries of agents, kept up to date, and a log of which agents changed, for watches.
 
 A summary is written in the background, soon after the commit that it describes, and before its agent leaves memory. Readers
-pass those that are not written yet to the store, which puts them over the stored ones: so no reader waits for a write. A
-process that is killed leaves some outdated; the next start finds them by their versions, and writes them again.
+pass the summaries that are not written yet to the store, where they replace the stored ones, so no reader waits for a write. A
+killed process leaves some summaries outdated; the next start finds them by their versions and writes them again.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from safe_psrl_server.agents.status import status_of
 from safe_psrl_server.store import EventStore, StoreUnavailableError, Summary
 from safe_psrl_server.store.summaries import QUARANTINED
 
-FLUSH_SECONDS: Final = 1.0  # between two writes of changed summaries
-FLUSH_PAUSE: Final = 19  # times the duration of a write: it may take a twentieth of the time
-AGENTS_AT_ONCE: Final = 16  # summarised before the event loop serves others
+FLUSH_SECONDS: Final = 1.0  # the shortest time between two writes of changed summaries
+FLUSH_PAUSE: Final = 19  # the pause after a write, times its duration: writes use at most a twentieth of the time
+AGENTS_AT_ONCE: Final = 16  # summarised before the event loop handles other work
 REPAIRED_AT_ONCE: Final = 500  # agents whose summaries are written together
-MOST_NAMES: Final = 100_000  # of agents in the log of changes
+MOST_NAMES: Final = 100_000  # kept in the log of changes
 log = structlog.get_logger()
 
 
@@ -64,7 +64,7 @@ class Summaries:
         return dict(self._unsaved)
 
     async def flush(self) -> None:
-        """Write what has changed before this call. Raises `StoreUnavailableError`; whatever ends it, nothing is forgotten."""
+        """Write all changes before this call. Raises `StoreUnavailableError`; unwritten changes are kept for the next call."""
         async with self._flushing:
             rows = await self.unsaved()
             if rows:
@@ -97,7 +97,7 @@ class Summaries:
                 await self.flush()
 
     def _summarise(self, agent: Agent) -> None:
-        """A defect costs the agent its summary, and nothing else."""
+        """Summarise the agent. An exception is logged and loses only this summary."""
         try:
             new, known = summary_of(agent), self._unsaved.get(agent.name)
         except Exception:
@@ -139,7 +139,7 @@ class Changes(NamedTuple):
 
 
 class ChangeLog:
-    """Every change has a number, its revision. The latest ones are kept."""
+    """Every change has a number, its revision. The log keeps the latest changes."""
 
     def __init__(self) -> None:
         self.revision = 0

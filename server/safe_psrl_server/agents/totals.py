@@ -1,4 +1,4 @@
-"""The sums over an agent's life: of its own episodes, and apart from them of those in shadow, where another controller acts."""
+"""Sums over an agent's life: of its live episodes, and separately of those in shadow, where another controller acts."""
 
 import math
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ PER_CONSTRAINT: Final = (*REGRETS, "violations", "last_costs", "costs", *GUARDED
 
 
 class Sums(NamedTuple):
-    """Of an episode's steps."""
+    """The summed reward and costs of an episode's steps."""
 
     reward: float
     costs: list[float]
 
 
 class Mean(NamedTuple):
-    """Of the completed episodes, with its standard error."""
+    """A mean over the completed episodes, with its standard error."""
 
     mean: float
     error: float
@@ -69,14 +69,14 @@ class ShadowTotals:
         return message
 
     def complete(self, reward: float, costs: Sequence[float], weight: float) -> None:
-        """Add an episode that was played to its end, with the weight 1, or an epoch with its steps."""
+        """Add a completed episode (weight 1) or epoch (its number of steps)."""
         self.completed_episodes += 1
         self.weight += weight
         self.weight_squares += weight**2
         self._add(1.0, reward, costs, weight)
 
     def replace(self, old: Sums, new: Sums, weight: float) -> None:
-        """Count a completed episode with another reward and other costs."""
+        """Replace the reward and costs of a completed episode."""
         for sign, sums in ((-1.0, old), (1.0, new)):
             self._add(sign, sums.reward, sums.costs, weight)
 
@@ -91,10 +91,10 @@ class ShadowTotals:
 
     @property
     def means(self) -> list[Mean]:
-        """Of the reward, then of each cost: per episode, or per step of epochs; at least two are completed.
+        """The means of the reward, then of each cost, per episode, or per step of epochs. At least two must be completed.
 
-        Means of epochs are ratios, and their errors those of ratios: the deviations of each epoch's sum from the mean times its
-        steps are taken as independent.
+        Means over epochs and their errors are ratio estimates: the deviation of each epoch's sum from the mean times its steps
+        is taken as independent.
         """
         sums, squares = [self.reward, *self.costs], [self.reward_squares, *self.cost_squares]
         weighted = [self.weighted_reward, *self.weighted_costs]
@@ -146,7 +146,7 @@ class Totals:
         return events_pb2.Totals(**{**values, "shadow": shadow})
 
     def complete(self, reward: float, costs: Sequence[float], budgets: Sequence[float]) -> None:
-        """Add an episode that was played to its end."""
+        """Add a completed episode."""
         self.completed_episodes += 1
         self.reward += reward
         self.last_reward = reward
@@ -161,13 +161,13 @@ class Totals:
             self.guarded_violation[i] += max(0.0, cost - budget)
 
     def complete_epoch(self, steps: int) -> None:
-        """What was completed last was an epoch of `steps`: its own values are averages per step."""
+        """The last completed episode was an epoch of `steps`: store its values as averages per step."""
         self.epoch_steps += steps
         self.last_reward /= steps
         self.last_costs[:] = [cost / steps for cost in self.last_costs]
 
     def replace(self, before: Sums, after: Sums, budgets: Sequence[float]) -> None:
-        """Count a completed episode with other sums. The greatest regret that ever was stays, or grows."""
+        """Replace the sums of a completed episode. The greatest regret so far stays or grows."""
         self.reward += after.reward - before.reward
         for i, (old, new, budget) in enumerate(zip(before.costs, after.costs, budgets, strict=True)):
             excess = max(0.0, new - budget) - max(0.0, old - budget)

@@ -70,7 +70,7 @@ def refuse_fixed(old: Definition, new: Definition) -> None:
 
 
 def changes(old: model_pb2.AgentSpec, new: model_pb2.AgentSpec) -> list[str]:
-    """What is different in `new`, in words."""
+    """A description of what differs in `new`."""
     named = {f"constraints[{i}]": f"constraints.{constraint.name}" for i, constraint in enumerate(old.cmdp.constraints)}
     lines = []
     for field, difference in differences(new, old).items():
@@ -87,7 +87,7 @@ def _constraint(spec: model_pb2.AgentSpec, name: str, path: str, where: str) -> 
 
 
 def _copy(target: Message, source: Message, field: str) -> None:
-    """Make the field of `target` that of `source`, which may be absent."""
+    """Copy the field from `source` to `target`; clear it if `source` has none."""
     target.ClearField(field)
     for described, value in source.ListFields():
         if described.name == field:
@@ -103,7 +103,7 @@ def differences(existing: model_pb2.AgentSpec, requested: model_pb2.AgentSpec) -
 
 
 def described(fields: dict[str, str]) -> str:
-    """The first of `fields` in words."""
+    """A description of the first `fields`."""
     named = [f"{field} {comparison}" for field, comparison in list(fields.items())[:MOST_NAMED]]
     more = len(fields) - len(named)
     return "; ".join(named) + (f"; and {more} more" if more else "")

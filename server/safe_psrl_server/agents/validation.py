@@ -1,4 +1,4 @@
-"""Checks of what a call names: states, steps, episodes, transitions. Each raises a `ServiceError` and changes nothing."""
+"""Checks of a call's fields: states, steps, episodes, transitions. Each raises a `ServiceError` and changes nothing."""
 
 from safe_psrl.transition import Transition
 from safe_psrl_proto.v1 import control_pb2, events_pb2
@@ -16,7 +16,7 @@ from safe_psrl_server.errors import (
 
 
 def check_incarnation(record: AgentRecord, incarnation: int) -> None:
-    """A call that was made for an agent that is deleted must not change another one of the same name. 0 names any."""
+    """Reject a call for a deleted agent, so that it does not change a new agent of the same name. 0 stands for any agent."""
     if incarnation not in {0, record.created_micros}:
         raise NotFoundError(f"agent {record.name!r} was deleted and created again since", "AGENT_REPLACED", agent=record.name)
 
