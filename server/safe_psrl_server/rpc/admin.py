@@ -37,7 +37,7 @@ from safe_psrl_server.store import Summary, key_of
 Context = Any  # grpc.aio.ServicerContext, which generated code and grpcio's stubs type differently
 CHUNK = 256 * 1024
 EPISODES_AT_ONCE = 100
-THREADS_OF_A_CALLER = 2  # for creations, exports and other long work; planning has threads of its own
+THREADS_OF_A_CALLER = 2  # for creations, exports and other long work; plans have separate threads
 Result = TypeVar("Result")
 log = structlog.get_logger()
 
@@ -56,7 +56,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return self._administration.agents
 
     async def CreateAgent(self, request: admin_pb2.CreateAgentRequest, context: Context) -> admin_pb2.CreateAgentResponse:
-        check_text("preset", request.preset, MAX_NAME)  # before similar names are looked for
+        check_text("preset", request.preset, MAX_NAME)  # before the search for similar names, which takes longer
         spec = spec_from_request(request)
 
         async def create() -> bool:
@@ -222,9 +222,9 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return await self._in_turn(agent, lambda: self._agents.read(agent, work))
 
     async def _in_turn(self, agent: str, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """The result of work that needs a thread: a few at once for each caller, or for each agent without identities.
+        """Run work that needs a thread. Each caller (without identities: each agent) may run a few at once; others wait.
 
-        A caller who goes away does not end the work: its turn, and what it holds, last as long as the thread.
+        If the caller goes away, the work continues to its end and occupies its place until then.
         """
         turn = self._turns.of(caller().owner or agent)
         await turn.acquire()
@@ -239,7 +239,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
 
 def _place_of(record: AgentRecord) -> tuple[Definition, AgentState, int]:
-    """What a plan for the next episode, or the next epoch, is made from."""
+    """The input of a plan for the next episode or epoch."""
     return record.definition, record.copied_state(), next_start(record)
 
 
@@ -250,7 +250,7 @@ def _page_size(requested: int) -> int:
 
 
 async def _received(requests: AsyncIterator[admin_pb2.ImportAgentRequest], most_bytes: int) -> tuple[str, bytes, bytes]:
-    """Name, data and digest of an import, whole. Nothing is kept for a caller who may not import."""
+    """The complete name, data and digest of an import. The data of a caller who may not import is not read."""
     name, data, digest = "", bytearray(), b""
     async for request in requests:
         if not name:
@@ -274,7 +274,7 @@ def _snapshot_in(data: bytes, digest: bytes) -> events_pb2.Snapshot:
 
 
 def _note(event: str, context: Context, **facts: object) -> None:
-    """One line for a change of an agent's life, with the caller's request id if it sent one."""
+    """Log an administrative change of an agent in one line, with the caller's request id if it sent one."""
     metadata = {key: value for key, value in context.invocation_metadata() or () if key == "x-request-id"}
     request_id = {"request_id": metadata["x-request-id"]} if metadata else {}
     log.info(event, **facts, **request_id, identity=caller().name, peer=context.peer())

@@ -1,4 +1,4 @@
-"""From exceptions to gRPC statuses: the one table, and the details that go with a status."""
+"""The only table from exceptions to gRPC statuses, and the details of a status."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
@@ -63,7 +63,7 @@ def call_status(error: ServiceError) -> control_pb2.CallStatus:
 
 
 def rich_status(error: ServiceError) -> status_pb2.Status:
-    """`google.rpc.Status` with `ErrorInfo`, and what else the error is about."""
+    """`google.rpc.Status` with `ErrorInfo` and, depending on the error, `BadRequest` or `RetryInfo`."""
     details = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata_of(error))]
     packed = [_packed(detail) for detail in details]
     if isinstance(error, InvalidArgumentError):

@@ -1,4 +1,4 @@
-"""`grpc.health.v1` for all services together. Watches have no end of their own, so they end when the server drains."""
+"""`grpc.health.v1` for all services together. Watches would last forever, so the server ends them when it drains."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,13 +15,13 @@ SERVICES: Final = frozenset({"", "safe_psrl.v1.ControlService", "safe_psrl.v1.Ad
 
 
 class HealthService(health_pb2_grpc.HealthServicer):
-    """Not serving until `serve`, and not any more from `drain` on."""
+    """Reports SERVING between the calls of `serve` and `drain`, and NOT_SERVING otherwise."""
 
     def __init__(self, watch_seconds: float) -> None:
         self._watch_seconds = watch_seconds
         self._serving = False
         self._draining = False
-        self._changed = asyncio.Event()  # a new one after each change
+        self._changed = asyncio.Event()  # set at the next change, then replaced
 
     def serve(self) -> None:
         self._serving = True

@@ -1,6 +1,6 @@
 """Statuses of many agents: the order, the filters and the pages of `ListAgents`, and the feed of `WatchAgents`.
 
-Any number of watchers receives all statuses once, then those that changed.
+Each watcher receives all statuses once, then those that changed.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ Messages = AsyncIterator[admin_pb2.WatchAgentsResponse]
 
 
 def query_of(request: admin_pb2.ListAgentsRequest, limit: int) -> SummaryQuery:
-    """Raises `InvalidArgumentError`."""
+    """The query of a listing request. Raises `InvalidArgumentError`."""
     order = ORDERS.get(request.order_by)
     if order is None:
         raise InvalidArgumentError("order_by", f"must be one of AgentOrder, got {request.order_by}")
@@ -54,7 +54,7 @@ def query_of(request: admin_pb2.ListAgentsRequest, limit: int) -> SummaryQuery:
 
 
 def token_of(last: Summary, query: SummaryQuery) -> str:
-    """The page token behind `last`."""
+    """The token of the page that comes after `last`."""
     value, agent = key_of(last, query.order)
     return agent if query.order is Order.AGENT else f"{value!r} {agent}"
 
@@ -109,7 +109,7 @@ class StatusFeed:
         raise draining()
 
     async def _everything(self, wanted: Collection[str], shown: Callable[[str], bool]) -> Messages:
-        """At least one message. An agent in it may have been changed or deleted since: the next message reports that."""
+        """All statuses, in at least one message. If an agent changes or is deleted meanwhile, the next message reports that."""
         query, is_empty = SummaryQuery(AGENTS_PER_MESSAGE), True
         while True:
             page = await (self._agents.summaries_of(wanted) if wanted else self._agents.find(query))
@@ -131,7 +131,7 @@ class StatusFeed:
             deleted = []
 
     async def _statuses(self, names: list[str]) -> list[admin_pb2.AgentStatus]:
-        """Of those that exist."""
+        """The statuses of those agents that exist."""
         statuses, absent = list[admin_pb2.AgentStatus](), list[str]()
         for number, name in enumerate(names, 1):
             agent = self._agents.registry.members.find(name)
@@ -146,7 +146,7 @@ class StatusFeed:
         return statuses
 
     def _status(self, agent: Agent) -> admin_pb2.AgentStatus:
-        """Computed once for all watchers."""
+        """The agent's status, computed once for all watchers."""
         state = (agent.record.created_micros, agent.record.version, "") if agent.record is not None else (0, 0, agent.damage)
         known = self._entries.pop(agent.name, None)
         if known is None or known.seen != state:

@@ -1,4 +1,4 @@
-"""What surrounds every call, whatever the method's type: it is counted, admitted and parsed, and errors become statuses.
+"""Wraps every call, whatever the method's type: counts, admits and parses it, and converts errors to statuses.
 
 Handlers are wrapped once: two interceptors of grpc.aio took a third more CPU for an echo call.
 """
@@ -122,7 +122,7 @@ class Services(grpc.GenericRpcHandler):
 
 
 async def parsed(parse: Parse, data: bytes) -> Any:
-    """Raises `InvalidArgumentError`. gRPC itself would answer UNKNOWN, or end a stream as if it were complete."""
+    """The parsed request. Raises `InvalidArgumentError`; gRPC would return UNKNOWN, or end a stream as if it were complete."""
     message: Any = getattr(parse, "__self__", None)  # the class whose `FromString` it is
     if message is not None:
         for _ in checking_fields(data, message.DESCRIPTOR):

@@ -24,7 +24,7 @@ def write_step(meter: Meter, reported: Reported, reply: control_pb2.StepResponse
 
 
 def next_place(reported: Reported) -> tuple[Episode, int] | None:
-    """The episode and step of the action after a reported one; None after an episode. Epochs go over into each other."""
+    """The episode and step of the next action; None after an episode. After an epoch it is the first of the next epoch."""
     if not reported.is_last:
         return reported.episode, reported.step + 1
     following = successor(reported) if reported.episode.is_epoch else None

@@ -1,7 +1,7 @@
 """`StepStream`: calls without waiting for replies, alone or in batches, each with its own status.
 
 Calls are submitted when their message arrives, so calls for one agent keep their order; replies have the order of the
-messages. A client that does not read its replies is not read from once its backlog is full.
+messages. If a client does not read its replies, the server stops reading its messages once the backlog is full.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from safe_psrl_server.security.caller import caller
 from safe_psrl_server.security.roles import Role
 
 CALLS: Final = {"step", "start_episode", "report_episode"}
-CALLS_PER_PASS: Final = 64  # of a batch that are submitted before the event loop serves others
+CALLS_PER_PASS: Final = 64  # calls of a batch submitted before the event loop handles other work
 
 
 class _Submitted(NamedTuple):

@@ -1,8 +1,8 @@
-"""Bounds on a message before it is parsed: a few megabytes have room for millions of empty submessages, each an object, or for
-a text that takes long to search and to quote.
+"""Limits a message before it is parsed: a few megabytes can hold millions of empty submessages, each of which becomes an
+object, or a text that takes long to search and to quote.
 
 The scan follows the wire format (tag, length) along the message's descriptor. It only looks into messages that have messages
-in them, and stops at the limit, so its time is bounded whatever the bytes are. Other calls are served during a long scan.
+in them, and stops at the limit, so its time is bounded whatever the bytes are. A long scan lets other calls proceed in between.
 """
 
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from safe_psrl_server.errors import InvalidArgumentError
 
-MAX_FIELDS: Final = 20_000  # of all messages that have messages in them; the numbers of a table are one field
-MAX_TEXT_BYTES: Final = 256 * 1024  # of one field; checks of its meaning allow less
-FIELDS_AT_ONCE: Final = 200  # then other calls have their turn: some tenths of a millisecond
+MAX_FIELDS: Final = 20_000  # counted in messages that can contain messages; the numbers of a table are one field
+MAX_TEXT_BYTES: Final = 256 * 1024  # of one field; most fields have a lower limit, checked later
+FIELDS_AT_ONCE: Final = 200  # scanned before other calls may proceed: some tenths of a millisecond
 UNCHECKED_BYTES: Final = 2 * MAX_FIELDS  # a field takes two bytes at least: a shorter message is within the limit
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-GROUPS: Final = (3, 4)  # their begin and end, which have no value
+GROUPS: Final = (3, 4)  # begin and end of a group, which have no value
 
 
 def check_fields(data: bytes, descriptor: Descriptor) -> None:
@@ -28,7 +28,7 @@ def check_fields(data: bytes, descriptor: Descriptor) -> None:
 
 
 def checking_fields(data: bytes, descriptor: Descriptor) -> Iterator[None]:
-    """`check_fields` in short parts, for the event loop."""
+    """`check_fields` as a generator of short parts, for the event loop."""
     if len(data) <= UNCHECKED_BYTES:
         return
     found, outer = 0, [(0, len(data), descriptor)]
@@ -56,7 +56,7 @@ def checking_fields(data: bytes, descriptor: Descriptor) -> Iterator[None]:
 
 
 def _skipped(data: bytes, place: int, end: int, kind: int) -> int:
-    """Where a value without a length ends; the end of the message if the parser will reject it."""
+    """The position after a value without a length; the end of the message if the parser will reject it."""
     if kind == VARINT:
         return _varint(data, place, end)[1]
     if kind == FIXED64:
@@ -68,7 +68,7 @@ def _skipped(data: bytes, place: int, end: int, kind: int) -> int:
 
 @cache
 def _nested(message: Descriptor) -> tuple[dict[int, Descriptor], frozenset[int]]:
-    """By field number: the types of its messages that have messages in them, and which of its fields are texts."""
+    """By field number: the message types that can contain messages, and the fields that are texts."""
     types = {field.number: field.message_type for field in message.fields if field.message_type is not None}
     inner = {number: kind for number, kind in types.items() if any(field.message_type is not None for field in kind.fields)}
     return inner, frozenset(field.number for field in message.fields if field.type == FieldDescriptor.TYPE_STRING)
@@ -80,7 +80,7 @@ def _name(message: Descriptor, number: int) -> str:
 
 
 def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:
-    """The number at `place`, and where it ends; 0 at the end of the message if it is cut off."""
+    """The number at `place`, and the position after it; 0 and the end of the message if it is truncated."""
     if place < end and data[place] < 0x80:  # most numbers are a byte
         return data[place], place + 1
     number, shift = 0, 0
