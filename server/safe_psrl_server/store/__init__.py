@@ -49,7 +49,7 @@ POSTGRES: Final = ("postgresql://", "postgres://")
 
 
 def open_store(address: str) -> EventStore:
-    """The store at `address`. Nothing is touched until its own `open`. Raises `StoreError`."""
+    """The store at `address`, not opened yet: call its `open`. Raises `StoreError` for an invalid address."""
     scheme, colon, rest = address.partition(":")
     if scheme == "memory" and colon and not rest:
         return MemoryStore()

@@ -1,7 +1,7 @@
-"""Copies of a data directory, taken while a server writes to it, and of agents from one store to another; all read back.
+"""Copies a data directory while a server writes to it, or agents from one store to another. Every copy is read back.
 
-SQLite's online backup reads the state of one commit and blocks no writer. A copy is a data directory itself, with its own
-commit counter: the original's is ahead of it by the time the copy is complete. Nothing is overwritten.
+SQLite's online backup reads the state of one commit and blocks no writer. A copy is a data directory with a commit counter
+of its own, because the original's is ahead by the time the copy is complete. Nothing is overwritten.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from safe_psrl_server.store.sqlite.directory import (
 from safe_psrl_server.store.sqlite.store import DATABASE_FILE, SqliteStore
 from safe_psrl_server.store.sqlite.streams import erase_remnants
 
-PARTIAL: Final = ".partial-"  # in the name of a copy that is not complete
+PARTIAL: Final = ".partial-"  # marks the name of an incomplete copy
 
 
 class Copied(NamedTuple):
-    """The content of a copy, all of it read back."""
+    """What a copy contains, as counted by reading it back."""
 
     agents: int
     events: int  # after the agents' snapshots
@@ -63,7 +63,7 @@ def copy_directory(source: Path, destination: Path) -> Copied:
 
 
 def _copy_database(source: Path, target: Path) -> int:
-    """In one step, so of one transaction, on a read-only connection. Returns the number of its last commit."""
+    """Copy in one step, and so from one transaction, on a read-only connection. Returns the last commit's number."""
     acknowledged = acknowledged_commits(source / COUNTER_FILE)  # before the copy, which must have as many
     reading = sqlite3.connect(f"{(source / DATABASE_FILE).absolute().as_uri()}?mode=ro", uri=True)
     writing = sqlite3.connect(target / DATABASE_FILE, isolation_level=None)
@@ -125,7 +125,7 @@ async def names_to_copy(source: EventStore, target: EventStore) -> list[str]:
 async def copy_agents(
     source: EventStore, target: EventStore, names: list[str], report: Callable[[str], None] = lambda _: None
 ) -> list[CopiedAgent]:
-    """Copy `names`, one after the other. Raises `StoreError` at the first that cannot be copied; those before it are."""
+    """Copy `names`, one after the other. Raises `StoreError` at the first that cannot be copied; earlier copies remain."""
     copied = []
     for name in names:
         copied.append(await _copy_agent(source, target, name))
@@ -153,7 +153,7 @@ def _digest(record: AgentRecord) -> str:
 
 
 def main() -> None:
-    """`python -m safe_psrl_server.store.backup SOURCE DESTINATION`: one copy, in a process of its own."""
+    """`python -m safe_psrl_server.store.backup SOURCE DESTINATION`: make one copy, in a separate process."""
     try:
         copy_directory(Path(sys.argv[1]), Path(sys.argv[2]))
     except StoreError as error:

@@ -2,9 +2,9 @@
 
 An event's checksum is chained to that of the event before it; a snapshot's ties it to its place in its stream.
 
-Each stream's row has a digest of itself. The head record is the XOR of these digests. Each commit stores it together with what
-it changes, and updates it from the rows that it changes. Opening a store compares the two. They differ if files or rows from
-different times were combined, or if rows are missing: each stream alone may still be intact, but older than what was
+Each stream's row has a digest of itself. The head record is the XOR of these digests. Each commit updates it for the rows
+that it changes, in the same transaction. Opening a store compares the record with the rows. They differ if files or rows from
+different times were combined, or if rows are missing: each single stream may then be intact, but older than what was
 acknowledged.
 """
 
@@ -78,7 +78,7 @@ def verified(start: Link, rows: Iterable[Sequence[object]], head: Link) -> list[
 
 
 def snapshot_digest(agent: str, version: int, link: bytes, snapshot: bytes) -> bytes:
-    """Ties a snapshot to its place in its stream."""
+    """The digest of a snapshot and of its place in its stream."""
     digest = blake2b(digest_size=16)
     for part in (agent.encode(), version.to_bytes(8, "little"), link, snapshot):
         digest.update(len(part).to_bytes(8, "little"))
@@ -87,7 +87,7 @@ def snapshot_digest(agent: str, version: int, link: bytes, snapshot: bytes) -> b
 
 
 def is_intact(agent: str, row: SnapshotRow) -> bool:
-    """Whether a stored snapshot is what was written."""
+    """Whether a stored snapshot is unchanged."""
     version, link, payload, digest = row
     if not (isinstance(version, int) and version > 0 and isinstance(link, bytes) and isinstance(payload, bytes)):
         return False
@@ -101,7 +101,7 @@ def rechained(stream: StoredStream) -> tuple[Link, list[EventRow]]:
 
 
 def head_digest(agent: str, head: Link) -> int:
-    """Of a stream's row, as a signed integer of 64 bits. 0 for a stream that does not exist."""
+    """The digest of a stream's row, as a signed 64-bit integer; 0 for a stream that does not exist."""
     version, link = head
     if not version:
         return 0
@@ -111,7 +111,7 @@ def head_digest(agent: str, head: Link) -> int:
 
 
 def is_intact_head(row: HeadRow) -> bool:
-    """Whether a stream's row is what was written."""
+    """Whether a stream's row is unchanged."""
     agent, version, link, digest = row
     if not (isinstance(agent, str) and isinstance(version, int) and isinstance(link, bytes)):
         return False
@@ -119,11 +119,11 @@ def is_intact_head(row: HeadRow) -> bool:
 
 
 def explains(record: int, rows: Iterable[HeadRow], tails: Iterable[Sequence[object]]) -> bool:
-    """Whether damaged and missing rows alone explain that the digests of `rows` do not give `record`.
+    """Whether damaged and missing rows are the only reason why the digests of `rows` do not give `record`.
 
-    `tails` has agent, version and link of the last event or snapshot of each agent. For agents without an intact row, they
-    are what the row was. If the record then matches, every other agent is up to date; those without an intact row cannot be
-    loaded and are quarantined.
+    `tails` has agent, version and link of the last event or snapshot of each agent. For agents without an intact row, the row
+    is reconstructed from them. If the record then matches, every other agent is up to date; those without an intact row cannot
+    be loaded and are quarantined.
     """
     intact = [(row[0], row[3]) for row in rows if is_intact_head(row)]
     digests = dict(intact)

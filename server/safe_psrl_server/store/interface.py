@@ -3,8 +3,8 @@
 A commit appends to many streams at once. Each append names the version it was decided for and is rejected if the stream has
 moved on (compare-and-append). Payloads are bytes that the store does not interpret.
 
-Policies that are too large for the history are kept beside a stream, by episode. They are added and dropped in the same
-transaction as the events that bring them or make them obsolete.
+Policies that are too large for the events are stored outside the stream, by episode. They are added and dropped in the same
+transaction as the events that refer to them or make them obsolete.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ NO_POLICIES: Final[Mapping[int, bytes]] = MappingProxyType({})
 
 
 class StoreError(Exception):
-    """The store cannot be opened or used; the message says what to do."""
+    """The store cannot be opened or used. The message says what to do."""
 
 
 class StoreFailedError(StoreError):
@@ -37,7 +37,7 @@ class VersionConflictError(Exception):
 
 
 class DamagedStreamError(Exception):
-    """The stored data of an agent is not what was written."""
+    """The stored data of an agent is damaged."""
 
 
 class Append(NamedTuple):
@@ -57,7 +57,7 @@ class Append(NamedTuple):
 
 @dataclass(frozen=True)
 class StoredStream:
-    """The newest intact snapshot, the events after it, and the policies kept beside the stream."""
+    """The newest intact snapshot, the events after it, and the policies stored outside the stream."""
 
     snapshot: bytes | None
     events: list[bytes]
@@ -90,7 +90,7 @@ class EventStore(Protocol):
         ...
 
     async def open(self) -> None:
-        """Raises `StoreError` with what to do."""
+        """Open the store. Raises `StoreError` with what to do."""
         ...
 
     async def heads(self, agents: Collection[str] | None = None) -> dict[str, StreamHead]:
@@ -99,7 +99,7 @@ class EventStore(Protocol):
         ...
 
     async def load(self, agent: str) -> StoredStream:
-        """What an agent is rebuilt from. An unknown agent has version 0. Raises `DamagedStreamError`."""
+        """The stored data from which an agent is rebuilt. An unknown agent has version 0. Raises `DamagedStreamError`."""
         ...
 
     async def load_tail(self, agent: str, after: int) -> StoredStream | None:
@@ -131,34 +131,34 @@ class EventStore(Protocol):
         ...
 
     async def find_summaries(self, query: SummaryQuery, unsaved: Unsaved = NOTHING_UNSAVED) -> list[Summary]:
-        """In the order of the query, as if `unsaved` were stored. Like all reads, it does not wait for commits."""
+        """Summaries in the order of the query, as if `unsaved` were stored. Like all reads, it does not wait for commits."""
         ...
 
     async def summaries_of(self, agents: Collection[str], unsaved: Unsaved = NOTHING_UNSAVED) -> list[Summary]:
-        """Of those of `agents` that have one, as if `unsaved` were stored."""
+        """The summaries of those `agents` that have one, as if `unsaved` were stored."""
         ...
 
     async def summarised_agents(self, unsaved: Unsaved = NOTHING_UNSAVED) -> list[str]:
-        """The names of all agents that have one, as if `unsaved` were stored."""
+        """The names of all agents that have a summary, as if `unsaved` were stored."""
         ...
 
     async def totals(self, unsaved: Unsaved = NOTHING_UNSAVED) -> FleetTotals:
-        """Over all summaries, as if `unsaved` were stored."""
+        """Totals over all summaries, as if `unsaved` were stored."""
         ...
 
     async def outdated_summaries(self) -> dict[str, int]:
-        """Agents whose summary is of another version than their stream, with the version of the summary, 0 if it is missing.
+        """Agents whose summary and stream have different versions, with the version of the summary, 0 if it is missing.
         If rows were damaged, all agents."""
         ...
 
     def forget(self, agent: str) -> None:
-        """The caller has dropped what it knew of the agent, and loads it before it appends to it."""
+        """Forget what is cached of the agent. The caller loads the agent before it appends to it again."""
         ...
 
     def usage(self) -> StoreUsage | None:
-        """None if the store is not on a disk of this machine. Callable from any thread."""
+        """Disk usage; None if the store is not on a disk of this machine. Callable from any thread."""
         ...
 
     async def close(self) -> None:
-        """Release everything. What was acknowledged is durable already."""
+        """Release all resources. Acknowledged commits are already durable."""
         ...

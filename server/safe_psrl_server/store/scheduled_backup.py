@@ -1,7 +1,7 @@
 """Backups of a data directory at intervals, the newest ones kept.
 
-A backup is made by a process of its own, so that reading every event back takes no time from the service. Its name is the time
-at which it began; after a restart the interval counts from the newest one.
+A separate process makes each backup, so that reading every event back does not slow the service down. A backup's name is its
+start time; after a restart the interval continues from the newest backup.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 class ScheduledBackup:
-    """Backs `source` up into directories below `directory`, which must hold those of one server only."""
+    """Backs `source` up into directories below `directory`, which must be used by one server only."""
 
     def __init__(self, source: Path, directory: Path, every_seconds: float, keep: int, registry: CollectorRegistry) -> None:
         self._source = source
@@ -101,7 +101,7 @@ class ScheduledBackup:
         return len(excess)
 
     def _drop_partial(self) -> None:
-        """What a killed backup left behind."""
+        """Remove the incomplete copy of a killed backup."""
         for path in self._directory.glob(f"safe-psrl-*{PARTIAL}*"):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -1,7 +1,7 @@
 """Many appends in one statement, which is one transaction and one round trip.
 
 Compare-and-append is a conditional update of the stream's row. Events and policies are only written for streams whose row
-was updated or created, so that a conflict fails its own append and no other. The head record changes by the same streams.
+was updated or created, so that a conflict fails its own append and no other. The head record is updated for these streams.
 
 A commit that deletes streams is a transaction of several statements, which locks the rows first: the deletion must see a
 snapshot that another replica was storing meanwhile.
@@ -118,7 +118,7 @@ async def read_links(db: Database, agents: Sequence[str]) -> dict[str, Link]:
 async def write_and_delete(
     db: Database, appends: Sequence[LinkedAppend], checks: Mapping[str, Link], deletions: Mapping[str, Link], slot: int
 ) -> set[str]:
-    """Like `write`, and the agents of `deletions` whose stream was there and is deleted."""
+    """Like `write`; also deletes streams. The result includes the agents of `deletions` whose stream existed."""
     values = {
         "slot": slot,
         "agents": list(deletions),
@@ -141,8 +141,8 @@ async def write(
     slot: int,
     locked: Sequence[str] | None = None,
 ) -> set[str]:
-    """The agents whose append was written, and those of `checks` whose stream is there; a check with an empty link is of the
-    version only. `db` is in autocommit, or in a transaction that has `locked` the rows and locks no others."""
+    """The agents whose append was written, and those of `checks` whose stream exists. A check with an empty link compares only
+    the version. `db` is in autocommit, or in a transaction that has `locked` the rows and locks no others."""
     events = [(append, row) for append in appends for row in append.rows]
     policies = [(append, episode) for append in appends for episode in append.policies]
     dropped = [(append.agent, episode) for append in appends for episode in append.dropped_policies]

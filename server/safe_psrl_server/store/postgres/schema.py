@@ -45,7 +45,10 @@ TABLES: Final = """
 
 
 async def create_tables(db: AsyncConnection[Any]) -> None:
-    """Unless they exist: then the role needs no right to create tables. Raises `StoreError` for another schema version."""
+    """Create the tables unless they exist; if they do, the role needs no right to create tables.
+
+    Raises `StoreError` for another schema version.
+    """
     version = await _version(db)
     if version is None:
         async with db.transaction():
@@ -63,7 +66,7 @@ async def create_tables(db: AsyncConnection[Any]) -> None:
 
 
 async def _create_summaries(db: AsyncConnection[Any]) -> None:
-    """Unless they exist: a database of an earlier release has none, or not every index."""
+    """Create the summaries' table and indexes unless they exist: an earlier release had none, or not every index."""
     found = await (await db.execute("SELECT to_regclass('safe_psrl_summaries_by_size') IS NOT NULL")).fetchone()
     if found is None or not found[0]:
         async with db.transaction():
@@ -72,7 +75,7 @@ async def _create_summaries(db: AsyncConnection[Any]) -> None:
 
 
 async def _version(db: AsyncConnection[Any]) -> int | None:
-    """None without tables."""
+    """The version of the schema; None without tables."""
     try:
         async with db.transaction():
             found = await (await db.execute("SELECT version FROM safe_psrl_schema")).fetchone()

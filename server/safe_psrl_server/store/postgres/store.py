@@ -193,7 +193,7 @@ class PostgresStore:
         return {append.agent for append in appends} - written
 
     async def _links_of(self, db: Database, appends: Sequence[Append]) -> Mapping[str, Link]:
-        """The heads that `appends` continue; read only if they are not known at the expected version."""
+        """The heads to which `appends` append. A head is read only if it is not known at the expected version."""
         links, unknown = dict[str, Link](), list[str]()
         for append in appends:
             agent, expected = append.agent, append.expected_version
@@ -261,12 +261,12 @@ async def _configure(db: Database) -> None:
 
 
 def _changes(append: Append) -> bool:
-    """Whether it does more than check the version."""
+    """Whether the append does more than check the version."""
     return bool(append.expected_version) if append.deleted else bool(append.events)
 
 
 def _is_storable(agent: str) -> bool:
-    """Other names would fail the whole query."""
+    """Whether PostgreSQL can store the name. Any other name would fail the whole query."""
     return "\0" not in agent and len(agent) <= MAX_NAME_LENGTH
 
 

@@ -142,7 +142,7 @@ async def save_snapshot(db: Database, agent: str, version: int, snapshot: bytes,
 
 
 async def _is_another(db: Database, agent: str, head: Link, known: Link) -> bool:
-    """Whether a stream at `head` is another than the one that had the event `known`."""
+    """Whether the stream at `head` is a different one from that with the event `known`."""
     if head.version <= known.version:
         return head != known
     return any(link != known.link for (link,) in await _rows(db, LINK, agent, known.version))
@@ -180,7 +180,7 @@ async def heads_match(db: Database) -> bool:
 
 
 async def is_whole(db: Database) -> bool:
-    """Whether they are, without exception."""
+    """Whether the streams match exactly, without damaged rows."""
     record, found = (await (await db.execute(BOTH)).fetchall())[0]
     return bool(record == found)
 

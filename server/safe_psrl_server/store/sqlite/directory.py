@@ -1,7 +1,7 @@
-"""What belongs together in a data directory: the database's lock, the commit counter beside it, and its head record.
+"""A data directory: the lock of the database, the commit counter, and the head record.
 
-The lock is an advisory one on the database file itself: one server per database. The counter is a file with the number of the
-last acknowledged commit. The database has this number, too, and its head record in the same row.
+The lock is an advisory lock on the database file: one server per database. The counter is a file with the number of the last
+acknowledged commit. The database contains this number as well, in the row that holds the head record.
 """
 
 import fcntl
@@ -135,7 +135,7 @@ def heads_match(db: sqlite3.Connection, record: int) -> bool:
 
 
 def is_whole(db: sqlite3.Connection, record: int) -> bool:
-    """Whether they are, without exception."""
+    """Whether the streams match exactly, without damaged rows."""
     found = db.execute("SELECT agent, digest FROM streams").fetchall()
     digests = dict(found)
     with suppress(TypeError):  # a damaged row
@@ -145,6 +145,6 @@ def is_whole(db: sqlite3.Connection, record: int) -> bool:
 
 
 def is_explained(db: sqlite3.Connection, record: int) -> bool:
-    """Whether damaged and missing rows alone are why they are not."""
+    """Whether damaged and missing rows are the only reason why they do not match."""
     rows = db.execute("SELECT agent, version, link, digest FROM streams").fetchall()
     return explains(record, rows, db.execute(TAILS).fetchall())

@@ -1,7 +1,7 @@
 """The embedded store: one SQLite database in a directory, in WAL mode with `synchronous=FULL`.
 
 One connection writes, in one thread; another reads, in another thread. The event loop never touches the disk. A commit that
-fails has an unknown outcome, so nothing more is accepted after it.
+fails has an unknown outcome, so the store accepts nothing after it.
 """
 
 import asyncio
@@ -125,7 +125,7 @@ class SqliteStore:
         self._closing.close()
 
     def _erase_remnants(self) -> None:
-        """Of deleted agents. What fails is tried again at the next close."""
+        """Erase what deletions left in unused pages. If this fails, the next close tries again."""
         with suppress(OSError, sqlite3.Error):
             if self._failure is None and self._path.stat().st_size <= MOST_BYTES_REWRITTEN:
                 streams.erase_remnants(self._writing)
@@ -153,7 +153,7 @@ class SqliteStore:
     # --- in the writer thread
 
     def _transaction(self, work: Callable[[sqlite3.Connection], tuple[Result, int]]) -> Result:
-        """Commit what `work` does, and by what it changes the head record; it is durable on return. Whatever it raises by
+        """Commit what `work` does and its change of the head record; durable on return. Whatever it raises by
         intent rolls back and changes nothing."""
         if self._failure is not None:
             raise self._failure
@@ -255,5 +255,5 @@ class SqliteStore:
 
 
 def _one_line(error: object) -> str:
-    """SQLite quotes whole statements of a damaged schema."""
+    """The error in one line: for a damaged schema, SQLite quotes whole statements."""
     return " ".join(str(error).split())[:200]

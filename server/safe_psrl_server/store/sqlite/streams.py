@@ -108,7 +108,7 @@ MOST_ROWS: Final = 500  # of one INSERT: SQLite limits the parameters of a state
 
 
 def heads(db: sqlite3.Connection, agents: Collection[str] | None) -> dict[str, StreamHead]:
-    """Of `agents`, or of all agents, which reads every event. Raises sqlite3.DatabaseError if a name is not text."""
+    """The heads of `agents`, or of all agents, which reads every event. Raises sqlite3.DatabaseError if a name is not text."""
     rows = list[tuple[str, int, int]]()
     if agents is None:
         rows += db.execute(ALL_HEADS).fetchall()
@@ -121,7 +121,7 @@ def heads(db: sqlite3.Connection, agents: Collection[str] | None) -> dict[str, S
 
 
 def load(db: sqlite3.Connection, agent: str) -> StoredStream:
-    """From the newest intact snapshot, every event up to the head, each one verified."""
+    """The newest intact snapshot, and every event after it up to the head, each one verified."""
     db.execute("BEGIN")  # one view for all reads
     try:
         head = db.execute("SELECT version, link, digest FROM streams WHERE agent = ?", (agent,)).fetchone()
@@ -161,7 +161,7 @@ def load_tail(db: sqlite3.Connection, agent: str, after: int) -> StoredStream | 
 
 
 class Appended(NamedTuple):
-    """The agents in conflict, and by what the others change the head record."""
+    """The agents in conflict, and the change of the head record by the others."""
 
     conflicts: set[str]
     change: int
@@ -250,7 +250,7 @@ def save_snapshot(db: sqlite3.Connection, agent: str, version: int, snapshot: by
 
 
 def restore(db: sqlite3.Connection, agent: str, stream: StoredStream) -> int:
-    """Returns by what the head record changes. Raises `VersionConflictError` if the agent has a stream."""
+    """Store a whole stream. Returns the change of the head record. Raises `VersionConflictError` if the agent has a stream."""
     found = db.execute("SELECT version FROM streams WHERE agent = ?", (agent,)).fetchone()
     if found is not None:
         raise VersionConflictError(agent, 0, found[0])

@@ -55,7 +55,7 @@ MOST_NAMES: Final = 500  # of one statement: SQLite limits the parameters
 
 
 def create(db: sqlite3.Connection) -> None:
-    """Unless they exist: a database of an earlier release has none, or not every index."""
+    """Create the table and its indexes unless they exist: an earlier release had none, or not every index."""
     found = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'summaries_by_size'").fetchone()
     if not found[0]:
         db.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
