@@ -30,6 +30,7 @@ from safe_psrl_cli import (
 from safe_psrl_cli.connection import USER_MISTAKE, leave, with_credentials, with_credentials_everywhere
 
 INTERRUPTED = 130
+EXTRAS = {"psycopg": "postgres", "experiment": "experiments", "calibrate": "experiments", "bench": "experiments"}
 START = ("demo", "serve", "agent", "simulate", "console", "spec", "doctor")  # listed first in the help, in this order
 
 
@@ -104,9 +105,20 @@ def main() -> NoReturn:
         if type(error).__module__ != "safe_psrl.errors":  # by name, as the light client does not have the library
             raise
         leave(str(error), USER_MISTAKE)
+    except ModuleNotFoundError as error:
+        leave(_missing(error), USER_MISTAKE)
     if code == INTERRUPTED:
         leave("stopped", INTERRUPTED)
     sys.exit(code or 0)
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    """The extra that installs the missing module. A missing module of ours is a defect and is raised."""
+    module = (error.name or "safe_psrl").partition(".")[0]
+    if module.startswith("safe_psrl"):
+        raise error
+    extra = EXTRAS.get(module) or EXTRAS.get(sys.argv[1], "server")
+    return f"safe-psrl {sys.argv[1]} needs {module}: pip install 'safe-psrl[{extra}]'"
 
 
 def _usage_mistake(error: TyperException) -> str:

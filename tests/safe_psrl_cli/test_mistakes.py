@@ -1,6 +1,7 @@
 """A user's mistake is one line on standard error and exit code 2."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,3 +104,17 @@ def test_a_simulation_without_ns3_reports_how_to_install_it(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert_is_one_line(safe_psrl("simulate", "lte-cell", "--target", "127.0.0.1:1"), "pip install 'safe-psrl[lte]'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module", "extra"),
+    [
+        (["serve"], "uvloop", "server"),
+        (["bench", "store", "--store", "postgresql://127.0.0.1:1/x"], "psycopg", "postgres"),
+    ],
+)
+def test_a_missing_extra_is_named(
+    safe_psrl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: list[str], module: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert_is_one_line(safe_psrl(*arguments), f"safe-psrl {arguments[0]} needs {module}: pip install 'safe-psrl[{extra}]'")
