@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -70,7 +70,10 @@ def doctor(
 
 def _findings(settings: "ServerConfig", target: str | None) -> Iterator[Finding]:
     yield Finding("python", True, platform.python_version())
-    yield _packages()
+    packages = _packages()
+    yield packages
+    if not packages.ok:
+        return  # the other checks import them
     yield _kernels()
     yield _sqlite()
     yield _clock()
@@ -137,12 +140,16 @@ def _store(address: str) -> Iterator[Finding]:
     shown = redacted_address(address)
     try:
         open_store(address)  # checks the address alone
+    except StoreError as error:
+        yield Finding("store", False, str(error))
+        return
+    try:
         if address == "memory:":
             return
         if address.startswith("sqlite:"):
             yield from _disk(Path(address.removeprefix("sqlite:")))
         found, needed = _sqlite_schema(address) if address.startswith("sqlite:") else _postgres_schema(address)
-    except (StoreError, OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error) as error:
         yield Finding("store", False, " ".join(f"{shown}: {error}".split()))
         return
     detail = "no tables yet; the service creates them" if found is None else f"schema {found}"
@@ -152,11 +159,11 @@ def _store(address: str) -> Iterator[Finding]:
 
 def _disk(directory: Path) -> Iterator[Finding]:
     """Room and the time of a durable write, in `directory` or where it would be created."""
-    existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.is_dir())
+    existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     yield _found("disk", free >= LEAST_FREE_BYTES, f"{free / 1e9:,.1f} GB free at {existing}", "free at least 1 GB")
     seconds = []
-    with tempfile.TemporaryFile(dir=existing) as file:
+    with _temporary_file(existing) as file:
         for _ in range(9):
             file.write(b"0" * 4096)
             file.flush()
@@ -165,6 +172,14 @@ def _disk(directory: Path) -> Iterator[Finding]:
             seconds.append(time.perf_counter() - began)
     median = statistics.median(seconds)
     yield _found("fsync", median < SLOW_SYNC_SECONDS, f"{1000 * median:.2f} ms per durable write", "use a local SSD")
+
+
+def _temporary_file(directory: Path) -> IO[bytes]:
+    try:
+        return tempfile.TemporaryFile(dir=directory)
+    except OSError as error:
+        message = f"cannot write to {directory} ({error.strerror}); change its permissions, or use another --store"
+        raise OSError(message) from None
 
 
 def _sqlite_schema(address: str) -> tuple[int | None, int]:

@@ -187,7 +187,7 @@ def _from_file(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"configuration file {file}: {error}") from None
+        raise ConfigError(f"configuration file {file}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _put(settings: dict[str, Any], path: list[str], value: Any) -> None:

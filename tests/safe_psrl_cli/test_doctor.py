@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from safe_psrl.version import __version__
+from safe_psrl_cli import doctor
 from safe_psrl_server.embedded import EmbeddedServer
 from safe_psrl_server.store.sqlite.store import DATABASE_FILE
 from tests.service_fixtures import Command
@@ -64,11 +65,30 @@ def test_a_store_of_another_schema(safe_psrl: Command, config: Path, tmp_path: P
     assert "schema 9: this release needs 1" in detail
 
 
-@pytest.mark.parametrize("store", ["sqlite:/proc/nowhere", "sqlitee:data", "postgresql://127.0.0.1:1/nowhere"])
-def test_a_store_that_cannot_be_used(safe_psrl: Command, config: Path, store: str) -> None:
+@pytest.mark.parametrize(
+    ("store", "detail"),
+    [
+        ("sqlite:/proc/nowhere", "cannot write to /proc (No such file or directory); change its permissions"),
+        ("sqlite:/proc/version", "cannot write to /proc/version (Not a directory)"),
+        ("sqlitee:data", "store 'sqlitee:data': write sqlite:DIRECTORY"),
+        ("postgresql://127.0.0.1:1/nowhere", "Connection refused"),
+    ],
+)
+def test_a_store_that_cannot_be_used(safe_psrl: Command, config: Path, store: str, detail: str) -> None:
     code, found = findings(safe_psrl, "--config", config, "--store", store)
     assert code == 1
     assert not found["store"][0]
+    assert detail in found["store"][1]
+
+
+def test_missing_packages_are_named_and_end_the_checks(
+    safe_psrl: Command, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "PACKAGES", ("grpcio", "no-such-package"))
+    code, found = findings(safe_psrl, "--config", config)
+    assert code == 1
+    assert list(found) == ["python", "packages"]
+    assert found["packages"][1] == "missing no-such-package: pip install 'safe-psrl[server]'"
 
 
 def test_a_port_that_is_taken_by_another_program(safe_psrl: Command, config: Path) -> None:
