@@ -147,7 +147,7 @@ class DemoPlay:
 
     def _live(self) -> Table:
         history = self._history
-        table = Table(title=f"Learning {PRESET} over gRPC (means of the last {RECENT:,} episodes)", title_justify="left")
+        table = Table(title=f"Learning {PRESET}: means of the last {RECENT:,} episodes", title_justify="left")
         for heading in ("episode", "cost", "budget", "reward", "safety margin"):
             table.add_column(heading, justify="right", min_width=10)
         margin = f"{history.margins[-1][1]:,.2f}" if history.margins else "-"

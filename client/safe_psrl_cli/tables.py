@@ -71,12 +71,13 @@ def show_environment(summary: dict[str, Any]) -> None:
         f"({summary['episodes_per_second']:,.0f}/s), mode {summary['mode']}"
     )
     numbers = (f"\n{units}", "mean\nreward", f"{summary['regret']}\nregret", "mean\ncost", "\nbudget", "over\nbudget")
-    table = table_of(escape(title), "\nagent", *numbers)
+    table = table_of(None, "\nagent", *numbers)
     for row in summary["agents"]:
         _add_totals(table, escape(row["agent"]), row)
         if "since_change" in row:
             _add_totals(table, "  since the change", row["since_change"])
     console = Console(emoji=False)
+    console.print(escape(title), highlight=False)
     print_table(table, console)
     for change in summary["changes"]:
         text = f"The world changes to {escape(change['environment'])} after {change['after_episodes']:,} {units}."
