@@ -109,12 +109,21 @@ def create(
 @app.command("list")
 def list_agents(
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Only agents whose names begin with it.")] = "",
-    condition: Annotated[Condition | None, typer.Option(help="Only agents in this condition.")] = None,
+    condition: Annotated[
+        Condition | None,
+        typer.Option(metavar="CONDITION", help="Only agents in this condition: active, paused or quarantined."),
+    ] = None,
     min_ratio: Annotated[
         float | None,
         typer.Option("--min-ratio", metavar="R", min=0, help="Only agents whose recent cost is at least R times a budget."),
     ] = None,
-    sort: Annotated[Sort, typer.Option(help="Sort order; descending, except for name and condition.")] = Sort.NAME,
+    sort: Annotated[
+        Sort,
+        typer.Option(
+            metavar="ORDER",
+            help="name, condition, ratio, changed, created, events or size; descending, except for name and condition.",
+        ),
+    ] = Sort.NAME,
     limit: Annotated[int, typer.Option(metavar="N", min=0, help="Maximum number of agents; 0 for all.")] = 0,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,

@@ -23,9 +23,9 @@ def explain(
 ) -> None:
     """Show why an agent plays an action: reward and cost to go of each action, visits, and the choice with other budgets.
 
-    It explains the latest episode's policy. To go: from this step to the end of the episode, if the action is played now and
-    the policy afterwards; the mean of what was learned, and its standard deviation. In a continuing task these are advantages:
-    what the action changes of all that is to come, against the policy's own.
+    It explains the latest episode's policy. "To go" means from this step to the end of the episode, if the action is played now
+    and the policy afterwards; mean and standard deviation under what was learned. In a continuing task the values are
+    advantages: the long-run change if the action is played once and the policy afterwards.
 
     Example: safe-psrl agent explain buffer --state 4 --step 2
     """

@@ -30,8 +30,8 @@ def compare(
 ) -> None:
     """Compare a shadow agent with the controller in charge: reward and costs of an episode, or per step, the gain, a verdict.
 
-    The controller's are means of the reported episodes with their standard errors. Those of the agent's next plan are expected
-    from what was learned, with their standard deviations.
+    The controller's values are means over the reported episodes, with standard errors. The values of the agent's next plan are
+    expectations under what was learned, with standard deviations.
 
     Example: safe-psrl agent compare buffer
     """

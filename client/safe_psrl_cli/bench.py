@@ -25,7 +25,9 @@ app = typer.Typer(
     """,
     no_args_is_help=True,
 )
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results here too.", dir_okay=False)]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Also write the results to this file.", dir_okay=False)
+]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the results here (.png, .svg, .pdf).", dir_okay=False)]
 Rounds = Annotated[int, typer.Option(metavar="N", min=1, help="Measurements of each quantity, in turn; medians are shown.")]
 
@@ -34,7 +36,7 @@ Rounds = Annotated[int, typer.Option(metavar="N", min=1, help="Measurements of e
 def learn(json_file: JsonFile = None, rounds: Rounds = 15) -> None:
     """Simulated episodes: Safe PSRL against plain numpy and bare gamma draws, DOPE and OptCMDP against an LP solver.
 
-    Also settling a step with the detector of drift, against without.
+    Also the time of learning from a step, with and without drift detection.
 
     Example: safe-psrl bench learn --json learn.json
     """

@@ -83,6 +83,6 @@ ShadowPhase = Annotated[
         metavar="RULE@N",
         parser=_watching,
         show_default=False,
-        help="For the first N episodes this fixed rule acts and the agents watch; then they are promoted, by force if need be.",
+        help="For the first N episodes this fixed rule acts and the agents watch; they are then promoted in any case.",
     ),
 ]

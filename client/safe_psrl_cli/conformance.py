@@ -26,7 +26,7 @@ def conformance(
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="List the requirements that are checked, and exit.")] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the verdicts here too.", dir_okay=False)
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the verdicts to this file.", dir_okay=False)
     ] = None,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Prefix of its agents' names.")] = "conformance-",
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Deadline of a call.")] = 10.0,
@@ -34,7 +34,7 @@ def conformance(
 ) -> None:
     """Check a server, or a proxy in front of one, against docs/protocol.md. Exit code 1 if a check fails.
 
-    It creates its own agents and deletes them; a token needs the role admin for names with that prefix.
+    It creates its own agents and deletes them. A token needs the role admin for names that begin with --prefix.
 
     Example: safe-psrl conformance --target 127.0.0.1:50551
     """

@@ -117,7 +117,9 @@ class Given(NamedTuple):
 
     tls: Annotated[
         bool,
-        typer.Option("--tls", envvar="SAFE_PSRL_TLS", help="Use TLS; any of the files does so too.", rich_help_panel=PANEL),
+        typer.Option(
+            "--tls", envvar="SAFE_PSRL_TLS", help="Use TLS; implied by --tls-ca and --tls-cert.", rich_help_panel=PANEL
+        ),
     ] = False
     tls_ca: Annotated[
         Path | None, _file("--tls-ca", "SAFE_PSRL_TLS_CA", "Authority to trust instead of the usual ones, PEM.")

@@ -74,11 +74,12 @@ def experiment(
 
     safe-psrl experiment inventory --algorithms certified --episodes 2000 --set certified.warm_start.episodes=1000
 
-    The coefficient is a number, or one of published (0.05), literal (0.25) and theorem (5). The parameters about drift are
-    drift.detect, drift.on_detect (alert, forget), drift.memory_visits, drift.false_alarm_steps, drift.half_life_visits.
+    pessimism_coefficient is a number, or one of published (0.05), literal (0.25) and theorem (5). The parameters of drift
+    detection are drift.detect, drift.on_detect (alert, forget), drift.memory_visits, drift.false_alarm_steps and
+    drift.half_life_visits.
 
     With warm_start.episodes=N a run begins with the counts of a log of N episodes, drawn for each seed, in which a random
-    policy acted; warm_start.weight is that of its rows, warm_start.environment where it was recorded.
+    policy acted. warm_start.weight is the weight of its rows, warm_start.environment the environment of the log.
     """
     from rich.console import Console  # noqa: PLC0415
 

@@ -30,7 +30,7 @@ def serve(
     ] = None,
     warm_up: Annotated[
         str | None,
-        typer.Option(metavar="METHOD", help="Load only its kernels before serving; others at first use.", show_default="all"),
+        typer.Option(metavar="METHOD", help="Load only this method's kernels before serving.", show_default="all"),
     ] = None,
     otlp: Annotated[
         str | None,

@@ -30,7 +30,10 @@ NETWORK_FAILED = 3
 EPOCHS = 10  # of an episode: decisions about a UE
 
 Episodes = Annotated[int, typer.Option(metavar="N", min=1, help="Episodes of each player.")]
-Method = Annotated[Literal["certified", "published", "theorem"], typer.Option(help="The method of agents that are created.")]
+Method = Annotated[
+    Literal["certified", "published", "theorem"],
+    typer.Option(metavar="METHOD", help="The method of new agents: certified, published or theorem."),
+]
 Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the results here, as PNG.", dir_okay=False)]
 Patience = Annotated[
     float | None,
@@ -60,7 +63,7 @@ app = typer.Typer(
     cls=EnvironmentOrCommand,
     help="""Play simulated environments against the agents of a service, and report the results.
 
-    An environment's name may replace the command.
+    `simulate ENVIRONMENT` is short for `simulate environment ENVIRONMENT`.
 
     Examples:
 
@@ -87,7 +90,8 @@ def lte_cell(
         bool, typer.Option("--continuing", help="Play a continuing task: --episodes counts windows of 10 epochs.")
     ] = False,
     on_detect: Annotated[
-        Literal["alert", "forget", "pause"], typer.Option(help="What agents that are created do when they detect drift.")
+        Literal["alert", "forget", "pause"],
+        typer.Option(metavar="REACTION", help="What new agents do when they detect drift: alert, forget or pause."),
     ] = "alert",
     compare: Annotated[bool, typer.Option(help="Play the same cell by fixed rules as well.")] = True,
     jobs: Annotated[
@@ -101,8 +105,8 @@ def lte_cell(
 ) -> None:
     """Stream media to the UEs of an LTE cell that ns-3 simulates packet by packet, and learn which to serve fast.
 
-    UEs walk and fade, a remote host sends a stream to each through the core network, and background traffic fills the
-    cell. Every 50 ms the agent of a UE chooses its service: fast, with a guaranteed bit rate, or slow, without. State:
+    UEs move and their signals fade, a remote host sends a stream to each through the core network, and background traffic
+    fills the cell. Every 50 ms the agent of a UE chooses its service: fast, with a guaranteed bit rate, or slow, without. State:
     media units in the playback buffer. Reward: playback does not stall. Cost: use of the fast service, at most 5 of an
     episode's 10 epochs. Fixed rules play the same cell for comparison: the same walks, fading, bursts and playback.
 
