@@ -106,8 +106,8 @@ def lte_cell(
     """Stream media to the UEs of an LTE cell that ns-3 simulates packet by packet, and learn which to serve fast.
 
     UEs move and their signals fade, a remote host sends a stream to each through the core network, and background traffic
-    fills the cell. Every 50 ms the agent of a UE chooses its service: fast, with a guaranteed bit rate, or slow, without. State:
-    media units in the playback buffer. Reward: playback does not stall. Cost: use of the fast service, at most 5 of an
+    fills the cell. Every 50 ms the agent of a UE chooses its service: fast, with a guaranteed bit rate, or slow, without.
+    State: media units in the playback buffer. Reward: playback does not stall. Cost: use of the fast service, at most 5 of an
     episode's 10 epochs. Fixed rules play the same cell for comparison: the same walks, fading, bursts and playback.
 
     Takes a few minutes for 400 episodes. Ctrl-C stops after the current episodes and still reports. Needs ns-3: `make lte`
