@@ -1,4 +1,4 @@
-"""What an agent plays and has learned, as plain lists beside the contract's messages."""
+"""An agent's policy and posterior, as plain lists and as the protocol's messages."""
 
 import sys
 import zlib
@@ -15,7 +15,7 @@ TYPECODES = {"<i8": "q", "<f8": "d"}
 
 @dataclass(frozen=True)
 class AgentPolicy:
-    """The policy of one episode. `policy` is the contract's message; `actions` the same as lists.
+    """The policy of one episode. `policy` is the protocol's message, `actions` the same as lists.
 
     `advisory`: the agent is in shadow, and another controller acts.
     """
@@ -33,7 +33,7 @@ class AgentPolicy:
 
 @dataclass(frozen=True)
 class AgentPosterior:
-    """What was observed in `version` events. `transition_counts` is the contract's message; `counts` the same as lists."""
+    """What was observed in `version` events. `transition_counts` is the protocol's message, `counts` the same as lists."""
 
     transition_counts: events_pb2.PackedArray
     version: int

@@ -12,7 +12,7 @@ from safe_psrl_client.updates import update_from_document
 from safe_psrl_proto.v1 import admin_pb2, control_pb2, events_pb2, model_pb2
 
 StreamCall = control_pb2.StepRequest | control_pb2.StartEpisodeRequest | control_pb2.ReportEpisodeRequest
-MAX_BATCH_CALLS: Final = 1024  # the contract's limit
+MAX_BATCH_CALLS: Final = 1024  # the protocol's limit
 TRUNCATED: Final = events_pb2.EPISODE_END_TRUNCATED
 ABANDONED: Final = events_pb2.EPISODE_END_ABANDONED
 
@@ -28,7 +28,7 @@ class Transition(NamedTuple):
     terminal: bool = False  # the environment ended the episode with this step
 
     def message(self) -> control_pb2.Transition:
-        """As the contract has it. Raises `InvalidArgumentError` that names a field of the wrong type."""
+        """The transition as a message of the protocol. Raises `InvalidArgumentError` that names a field of the wrong type."""
         return message_of(
             control_pb2.Transition,
             state=self.state,

@@ -20,7 +20,7 @@ from safe_psrl_client.exports import unseal
 from safe_psrl_proto.v1 import events_pb2, model_pb2
 
 MAX_WEIGHT: Final = 1e9
-MAX_SOURCE: Final = 500  # characters, the contract's limit
+MAX_SOURCE: Final = 500  # characters, the protocol's limit
 NO_STATE: Final = -1
 
 

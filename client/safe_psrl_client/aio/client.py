@@ -1,4 +1,4 @@
-"""The client: every call of the service as a method, with a deadline. Replies are the contract's messages."""
+"""The client: every call of the service as a method, with a deadline. Replies are the protocol's messages."""
 # ruff: noqa: ASYNC109  # `timeout` is the call's own deadline, which the server sees too
 
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping

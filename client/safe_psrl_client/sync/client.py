@@ -1,5 +1,5 @@
 # Generated from safe_psrl_client/aio by `make sync-client`: do not edit.
-"""The client: every call of the service as a method, with a deadline. Replies are the contract's messages."""
+"""The client: every call of the service as a method, with a deadline. Replies are the protocol's messages."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Self, TypeVar
