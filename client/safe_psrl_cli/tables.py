@@ -80,7 +80,7 @@ def show_environment(summary: dict[str, Any]) -> None:
     console.print(escape(title), highlight=False)
     print_table(table, console)
     for change in summary["changes"]:
-        text = f"The world changes to {escape(change['environment'])} after {change['after_episodes']:,} {units}."
+        text = f"The environment changes to {escape(change['environment'])} after {change['after_episodes']:,} {units}."
         console.print(text, highlight=False, soft_wrap=True)
     for row in summary["agents"]:
         if row["drift_detections"]:

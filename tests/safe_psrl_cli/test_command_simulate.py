@@ -96,7 +96,7 @@ def test_a_change_is_shown_in_the_table(server: str) -> None:
     arguments = ("streaming-buffer", "--target", server, "--agent", "changing", "--episodes", "5", "--create")
     shown = run(*arguments, *then).stdout
     assert "since the change" in shown
-    assert "The world changes to streaming-buffer:departure=0.5 after 3 episodes." in shown
+    assert "The environment changes to streaming-buffer:departure=0.5 after 3 episodes." in shown
     assert "since the change" not in run(*arguments, "--walk", "departure=0.1@2").stdout
 
 
