@@ -83,7 +83,7 @@ def _agent_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) -> It
     yield f"{unit_of(status)}s", opened
     if status.shadow_episodes:
         yield "in shadow", f"{status.shadow_episodes:,} more completed: see `safe-psrl agent compare {status.agent}`"
-    yield "transitions", f"{status.transitions:,}, of which {status.overridden_actions:,} not with the proposed action"
+    yield "transitions", f"{status.transitions:,}, {status.overridden_actions:,} with another action than proposed"
     if status.completed_episodes:
         mean = status.cumulative_reward / (status.epoch_steps or status.completed_episodes)
         recent = f"{status.recent_reward:.6g} over the last {status.recent_episodes:,} {unit_of(status)}s"
@@ -133,7 +133,7 @@ def _constraint_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) 
             yield "  regret", f"{regret} (the sum of cost less budget)"
             yield "  violation", f"{one.strong_violation:.6g} (the sum of cost above budget, of the {units} over budget)"
         if status.episode:
-            yield "  predicted", f"cost {one.predicted_cost:.6g} for the latest {units[:-1]}"
+            yield "  predicted", f"cost {one.predicted_cost:.6g} for the latest {units[:-1]}, on its sampled kernel"
             if one.HasField("certified_cost"):
                 yield "  certified", CERTIFICATES[status.certificate].format(one.certified_cost, spec.options.confidence)
             if spec.options.method in PESSIMISM_COEFFICIENTS:  # the other methods have neither

@@ -76,6 +76,8 @@ class DemoPlay:
         except KeyboardInterrupt:
             interrupted = True
         finally:
+            if not self._console.is_terminal:
+                self._console.line()  # ends the table, which `Live` does in a terminal only
             crash.cancel()
             crash.join()
         self._seconds = time.monotonic() - began

@@ -237,7 +237,8 @@ def _certificate(certificate: Path, key: Path) -> Finding:
                 end.do_handshake()
         names = near.getpeercert() or {}
     except (OSError, ValueError) as error:
-        reason = getattr(error, "verify_message", None) or getattr(error, "reason", None) or error
+        reasons = (getattr(error, name, None) for name in ("verify_message", "reason", "strerror"))
+        reason = next(filter(None, reasons), error)
         return Finding("certificate", False, f"{certificate}: {reason}; replace it, and its key")
     days = (ssl.cert_time_to_seconds(str(names["notAfter"])) - time.time()) / 86400
     return _found("certificate", days > SOON_DAYS, f"{certificate} is valid for {days:,.0f} days", "renew it")

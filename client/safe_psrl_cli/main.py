@@ -118,7 +118,7 @@ def _missing(error: ModuleNotFoundError) -> str:
     if module.startswith("safe_psrl"):
         raise error
     extra = EXTRAS.get(module) or EXTRAS.get(sys.argv[1], "server")
-    return f"safe-psrl {sys.argv[1]} needs {module}: pip install 'safe-psrl[{extra}]'"
+    return f"{sys.argv[1]} needs {module}: pip install 'safe-psrl[{extra}]'"
 
 
 def _usage_mistake(error: TyperException) -> str:

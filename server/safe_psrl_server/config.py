@@ -180,7 +180,8 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "configuration"
-        raise ConfigError(f"{place}: {first['msg']} (got {first['input']!r})") from None
+        problem = "there is no such setting" if first["type"] == "extra_forbidden" else first["msg"]
+        raise ConfigError(f"{place}: {problem} (got {first['input']!r})") from None
 
 
 def _from_file(file: Path) -> dict[str, Any]:

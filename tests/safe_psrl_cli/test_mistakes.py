@@ -117,4 +117,4 @@ def test_a_missing_extra_is_named(
     safe_psrl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: list[str], module: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    assert_is_one_line(safe_psrl(*arguments), f"safe-psrl {arguments[0]} needs {module}: pip install 'safe-psrl[{extra}]'")
+    assert_is_one_line(safe_psrl(*arguments), f"safe-psrl: {arguments[0]} needs {module}: pip install 'safe-psrl[{extra}]'")

@@ -72,11 +72,11 @@ def test_the_environment_may_open_a_section_twice() -> None:
 @pytest.mark.parametrize(
     ("text", "environment", "flags", "place"),
     [
-        ("listn = 'x'", {}, {}, "listn: "),
+        ("listn = 'x'", {}, {}, "listn: there is no such setting (got 'x')"),
         ("limits = 3", {}, {}, "limits: "),
         ("[limits]\nmax_agents = 0", {}, {}, "limits.max_agents: "),
         ("[limits]\nmax_agents = 'many'", {}, {}, "limits.max_agents: "),
-        ("[limits]\nmax_agent = 1", {}, {}, "limits.max_agent: "),
+        ("[limits]\nmax_agent = 1", {}, {}, "limits.max_agent: there is no such setting"),
         ("log_format = 'xml'", {}, {}, "log_format: "),
         ("[[agents]]\nname = 'a'", {}, {}, "agents.0: "),
         ("[[agents]]\nname = 'a'\npreset = 'inventory'\nseed = -1", {}, {}, "agents.0.seed: "),
