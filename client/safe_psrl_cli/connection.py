@@ -100,7 +100,8 @@ def _plain_value(field: Any, value: Any, *, is_entry: bool = False) -> Any:
     if field.type == field.TYPE_MESSAGE:
         return plain(value)
     if field.type == field.TYPE_ENUM:
-        return field.enum_type.values_by_number[value].name.rpartition("_")[2].lower()
+        names = field.enum_type.values_by_number
+        return names[value].name.removeprefix(names[0].name.removesuffix("UNSPECIFIED")).lower()
     return value
 
 

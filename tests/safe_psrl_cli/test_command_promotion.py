@@ -59,6 +59,11 @@ def test_a_refused_promotion_is_one_line(run: Command, client: Client, agent_nam
     assert forced["status"]["mode"] == "live"
 
 
+def test_a_verdict_against_a_promotion_says_no(run: Command, client: Client, agent_name: str) -> None:
+    client.create_agent(agent_name, choice())
+    assert json.loads(run("compare", agent_name, "--json").stdout)["verdict"] == "too_few_episodes"
+
+
 def test_for_scripts(run: Command, shadow: str) -> None:
     found = json.loads(run("compare", shadow, "--json").stdout)
     assert (found["verdict"], found["gain"]["mean"], found["shadow_episodes"]) == ("promote", pytest.approx(2.0), 20)

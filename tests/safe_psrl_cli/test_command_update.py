@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from typer.testing import Result
 
-from safe_psrl_client import Client
+from safe_psrl_client import Client, Transition
 from tests.safe_psrl_cli.test_command_agent import command
 
 Command = Callable[..., Result]
@@ -39,6 +39,19 @@ def test_an_update_and_the_history(run: Command, client: Client, agent_name: str
     assert "created" in lines[2]
     document = json.loads(run("history", agent_name, "--json").stdout)
     assert [entry["kind"] for entry in document] == ["updated", "created"]
+
+
+def test_drift_is_called_drift(run: Command, client: Client, agent_name: str) -> None:
+    """In the table, and for scripts."""
+    client.create_agent(agent_name, "streaming-buffer")
+    client.update_agent(agent_name, {"drift.memory_visits": 2.0, "drift.false_alarm_steps": 1.1})
+    for state in (0, 9):
+        for _ in range(3):
+            episode = client.start_episode(agent_name, 0).episode
+            client.report_episode(agent_name, episode, [Transition(0, 0, state, terminal=True)])
+    client.start_episode(agent_name, 0)
+    assert "UTC  drift detected, after" in run("history", agent_name).stdout
+    assert json.loads(run("history", agent_name, "--json").stdout)[0]["kind"] == "drift_detected"
 
 
 @pytest.mark.parametrize(
