@@ -57,10 +57,10 @@ def test_drift_is_called_drift(run: Command, client: Client, agent_name: str) ->
 @pytest.mark.parametrize(
     ("setting", "complaint"),
     [
-        ("seed=3", "seed: is not a field"),
+        ("seed=3", "seed: cannot be updated"),
         ("nonsense", "write KEY=VALUE"),
         (f"{BUDGET}=99", "must be above 0 and at most the horizon"),
-        ("constraints.fast.cost_budget=3", "no constraint 'fast'"),
+        ("constraints.fast.cost_budget=3", "no constraint 'fast'; it has 'fast-service'"),
     ],
 )
 def test_a_mistake_is_one_line(run: Command, client: Client, agent_name: str, setting: str, complaint: str) -> None:

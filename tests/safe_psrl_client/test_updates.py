@@ -62,7 +62,12 @@ def test_tables_and_the_fallback_policy(client: Client, toy: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "complaint"),
     [
-        ("seed", 3, "is not a field"),
+        ("seed", 3, "seed: cannot be updated; the fields that can are reward"),
+        ("horizon", 3, "horizon: cannot be updated"),
+        ("warm_start.weight", 3, "warm_start.weight: cannot be updated"),
+        ("constraints.a.name", "b", "constraints.a.name: cannot be updated; the fields that can are cost_budget"),
+        ("confidence", 0.9, r"confidence: is not a field; did you mean options\.confidence\?"),
+        ("speed", 3, "speed: is not a field"),
         ("constraints.a.budget", 3, "did you mean cost_budget"),
         ("constraints.cost_budget", 3, "constraint|NAME|no constraint"),
         ("drift.on_detct", "x", "did you mean on_detect"),

@@ -27,7 +27,7 @@ PARTS: Final = ("options", "drift", "guard")
 MUTABLE: Final = re.compile(rf"spec\.({'|'.join((*TABLES, *WHOLE))}|constraints\[\d+\]\.({'|'.join(OF_CONSTRAINTS)}))(\.\w+)?")
 CAN_CHANGE: Final = (
     "budgets, satisfiable costs, known rewards and costs, available actions, options, drift, guard, the fallback policy, "
-    "the limits on open episodes and the mode can change"
+    "the limits on open episodes and epochs, and the mode can change"
 )
 MOST_NAMED: Final = 5  # differing fields in an error
 LONGEST_VALUE: Final = 60  # characters
@@ -83,7 +83,9 @@ def _constraint(spec: model_pb2.AgentSpec, name: str, path: str, where: str) -> 
     for constraint in spec.cmdp.constraints:
         if constraint.name == name:
             return constraint
-    raise InvalidArgumentError("update_mask", f"{path[:200]!r}: {where} has no constraint {name[:100]!r}")
+    known = ", ".join(repr(constraint.name[:100]) for constraint in spec.cmdp.constraints[:MOST_NAMED])
+    reason = f"{where} has no constraint {name[:100]!r}; it has {known or 'none'}"
+    raise InvalidArgumentError("update_mask", f"{path[:200]!r}: {reason}")
 
 
 def _copy(target: Message, source: Message, field: str) -> None:

@@ -94,7 +94,7 @@ async def test_an_update_of_an_outdated_definition_is_refused(bench: Any) -> Non
         ("seed", 3, "cannot be updated"),
         ("environment", None, "cannot be updated"),
         ("cmdp.constraints.energy.name", "power", "cannot be updated"),
-        ("options.speed", None, "cannot be updated"),
+        ("options.speed", None, "cannot be updated: budgets.* the limits on open episodes and epochs, and the mode can change"),
         (BUDGET, 9.0, "at most the horizon"),
         (BUDGET, float("nan"), "finite|number"),
         ("cmdp.constraints.wear.satisfiable_cost", 2.9, "below the budget"),
