@@ -15,6 +15,8 @@ from safe_psrl_client.errors import InvalidDocumentError
 from safe_psrl_client.warm_start import LogCounter, LoggedStep
 
 SUFFIXES: Final = (".csv", ".jsonl", ".parquet")
+REQUIRED: Final = ("state", "action", "next_state")
+MOST_NAMED: Final = 20  # columns in an error
 REPORT_ROWS: Final = 10_000  # rows between two reports of progress
 
 
@@ -27,8 +29,9 @@ def count_file(
 ) -> None:
     """Count the rows of a log. `columns` has the file's names by ours. Raises `InvalidDocumentError` if it is not a log."""
     names = columns_of(constraints, columns or {})
+    needed = {names[ours] for ours in (*REQUIRED, *(columns or {}))}
     seen = 0
-    for fields in _rows(path, set(names.values())):
+    for fields in _rows(path, set(names.values()), needed):
         try:
             ours = {ours: fields[theirs] for ours, theirs in names.items() if theirs in fields}
             counter.add(row_of(ours, constraints))
@@ -50,17 +53,29 @@ def columns_of(constraints: Sequence[str], columns: Mapping[str, str]) -> dict[s
     return {name: columns.get(name, name) for name in known}
 
 
-def _rows(path: Path, wanted: AbstractSet[str]) -> Iterator[Mapping[str, Any]]:
+def _rows(path: Path, wanted: AbstractSet[str], needed: AbstractSet[str]) -> Iterator[Mapping[str, Any]]:
     if path.suffix not in SUFFIXES:
         raise InvalidDocumentError(f"{path}: must be a file of {', '.join(SUFFIXES)}")
     if path.suffix == ".parquet":
-        yield from _parquet_rows(path, wanted)
+        yield from _parquet_rows(path, wanted, needed)
         return
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            yield from csv.DictReader(file) if path.suffix == ".csv" else _json_rows(path, file)
+        with path.open(encoding="utf-8-sig", newline="") as file:  # spreadsheets write a byte order mark
+            yield from _csv_rows(path, file, needed) if path.suffix == ".csv" else _json_rows(path, file)
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidDocumentError(f"{path}: cannot be read: {error}") from None
+
+
+def _csv_rows(path: Path, lines: Iterator[str], needed: AbstractSet[str]) -> Iterator[Mapping[str, Any]]:
+    rows = csv.DictReader(lines)
+    _check_columns(path, rows.fieldnames or (), needed)
+    yield from rows
+
+
+def _check_columns(path: Path, found: Sequence[str], needed: AbstractSet[str]) -> None:
+    for name in sorted(needed - {*found}):
+        has = ", ".join(found[:MOST_NAMED]) or "none"
+        raise InvalidDocumentError(f"{path}: has no column {name!r}: give its name in columns; the file has {has}")
 
 
 def _json_rows(path: Path, lines: Iterator[str]) -> Iterator[Mapping[str, Any]]:
@@ -76,7 +91,7 @@ def _json_rows(path: Path, lines: Iterator[str]) -> Iterator[Mapping[str, Any]]:
         yield fields
 
 
-def _parquet_rows(path: Path, wanted: AbstractSet[str]) -> Iterator[Mapping[str, Any]]:
+def _parquet_rows(path: Path, wanted: AbstractSet[str], needed: AbstractSet[str]) -> Iterator[Mapping[str, Any]]:
     """The columns that are `wanted` only: a log may have many others."""
     try:
         from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415  # optional
@@ -84,6 +99,7 @@ def _parquet_rows(path: Path, wanted: AbstractSet[str]) -> Iterator[Mapping[str,
         raise InvalidDocumentError(f"{path}: needs pyarrow: pip install 'safe-psrl[parquet]'") from None
     try:
         file = parquet.ParquetFile(path)
+        _check_columns(path, file.schema_arrow.names, needed)
         columns = [name for name in file.schema_arrow.names if name in wanted]
         for batch in file.iter_batches(columns=columns):
             yield from batch.to_pylist()

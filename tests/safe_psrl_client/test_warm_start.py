@@ -183,6 +183,27 @@ def test_other_files_are_refused(tmp_path: Path, name: str, text: str, reason: s
         count_file(tmp_path / name, LogCounter(make_spec()), ["energy"], {"speed": "v"})
 
 
+COLUMNS = "has no column 'action': give its name in columns; the file has state, act, next_state"
+
+
+@pytest.mark.parametrize("columns", [{}, {"step": "action"}], ids=["needed", "named"])
+def test_a_column_that_is_missing_is_named(tmp_path: Path, columns: dict[str, str]) -> None:
+    """Not as a mistake of every row."""
+    text = tmp_path / "a.csv"
+    text.write_text("state,act,next_state\n0,0,1\n", encoding="utf-8")
+    parquet.write_table(pa.table({"state": [0], "act": [0], "next_state": [1]}), tmp_path / "a.parquet")
+    for path in (text, tmp_path / "a.parquet"):
+        with pytest.raises(InvalidDocumentError, match=COLUMNS):
+            count_file(path, LogCounter(make_spec()), ["energy"], columns)
+
+
+def test_a_byte_order_mark_belongs_to_no_column(tmp_path: Path) -> None:
+    path, counter = tmp_path / "a.csv", LogCounter(make_spec())
+    path.write_text("state,action,next_state\n0,0,1\n", encoding="utf-8-sig")
+    count_file(path, counter, ["energy"])
+    assert (counter.rows, counter.bad_rows) == (1, 0)
+
+
 def test_the_mean_of_exports(client: Client, agent_name: str) -> None:
     """Agents that begin with known counts, and have played nothing: what is exported is what they began with."""
     spec, exports = make_spec(learned=True), []
