@@ -34,6 +34,8 @@ class Origin(NamedTuple):
             raise typer.BadParameter("give one of --from-log, --from-agent and --from-fleet", param_hint="--from-log")
         if self.log is None and (self.columns or self.skip_bad):
             raise typer.BadParameter("--columns and --skip-bad are for --from-log", param_hint="--columns")
+        if not given and self.weight != 1.0:
+            raise typer.BadParameter("give --from-log, --from-agent or --from-fleet, too", param_hint="--weight")
         return given == 1
 
 

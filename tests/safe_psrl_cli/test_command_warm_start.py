@@ -70,6 +70,7 @@ def test_from_an_agent_and_from_a_fleet(run: Command, client: Client, agent_name
         (("--from-fleet", "none/*"), "no agent matches"),
         (("--from-agent", "none"), "no agent"),
         (("--skip-bad",), "are for --from-log"),
+        (("--weight", "0.5"), "give --from-log, --from-agent or --from-fleet, too"),
         (("--from-log", "absent.csv"), "No such file"),
         (("--from-log", __file__), "must be a file of"),
     ],
