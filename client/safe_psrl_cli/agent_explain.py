@@ -1,5 +1,6 @@
 """`safe-psrl agent explain`: why an agent plays an action."""
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,8 +44,11 @@ def _number_of(client: "Client", agent: str, state: str) -> int:
         return int(state)
     names = list(client.get_agent(agent, with_spec=True).spec.cmdp.state_names)
     if state not in names:
-        reason = f"no state is called {state!r}" if names else "the states of this agent have no names: give a number"
-        raise typer.BadParameter(reason, param_hint="--state")
+        if not names:
+            raise typer.BadParameter("the states of this agent have no names: give a number", param_hint="--state")
+        close = get_close_matches(state, names, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"give a name or a number from 0 to {len(names) - 1}"
+        raise typer.BadParameter(f"no state is called {state!r}; {hint}", param_hint="--state")
     return names.index(state)
 
 

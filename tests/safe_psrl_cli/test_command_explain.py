@@ -55,6 +55,15 @@ def test_an_explanation_by_names(run: Command, named: str, agent_name: str) -> N
     assert run("explain", agent_name, "--state", "4").stdout == shown
 
 
+@pytest.mark.parametrize(
+    ("state", "hint"), [("4 packet", "did you mean '4 packets'?"), ("full", "give a name or a number from 0 to 9")]
+)
+def test_a_name_that_is_wrong_has_a_hint(run: Command, named: str, agent_name: str, state: str, hint: str) -> None:
+    run("create", agent_name, "--spec", named)
+    shown = run("explain", agent_name, "--state", state, code=2).stderr.replace("│", " ")
+    assert f"no state is called {state!r}; {hint}" in " ".join(shown.split())
+
+
 def test_several_constraints_have_a_row_each(run: Command, client: Client, agent_name: str) -> None:
     client.create_agent(agent_name, make_spec())
     rows = run("explain", agent_name, "--state", "1").stdout
