@@ -10,7 +10,15 @@ from safe_psrl_cli.connection import plain
 from safe_psrl_cli.tables import escape, print_table, table_of
 from safe_psrl_client.documents import PESSIMISM_COEFFICIENTS
 from safe_psrl_client.visible_text import visible
-from safe_psrl_console.budget_status import FEWEST_EPISODES, VERDICTS, Level, budget_statuses, unit_of, worst_status
+from safe_psrl_console.budget_status import (
+    FEWEST_EPISODES,
+    VERDICTS,
+    BudgetStatus,
+    Level,
+    budget_statuses,
+    unit_of,
+    worst_status,
+)
 from safe_psrl_proto.v1 import admin_pb2, model_pb2
 
 NO_AGENTS = "no agents; create one with: safe-psrl agent create NAME --preset streaming-buffer"
@@ -31,11 +39,11 @@ def show_agents(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
         verdict = _verdict_cell(status, worst_status(judged).level)
         about = [status.method or "-", f"{status.completed_episodes:,}", "yes" if status.has_fallback else "no"]
         if len(judged) == 1:
-            table.add_row(escape(status.agent), verdict, *_cells(status.constraints[0], status), *about)
+            table.add_row(escape(status.agent), verdict, *_cells(judged[0], status.constraints[0], status), *about)
             continue
         table.add_row(escape(status.agent), verdict, *[""] * 4, *about)
         for one, constraint in zip(judged, status.constraints, strict=True):
-            table.add_row(f"  {escape(one.constraint)}", VERDICTS[one.level], *_cells(constraint, status))
+            table.add_row(f"  {escape(one.constraint)}", VERDICTS[one.level], *_cells(one, constraint, status))
     print_table(table)
 
 
@@ -47,8 +55,8 @@ def _verdict_cell(status: admin_pb2.AgentStatus, level: Level) -> str:
     return "\n".join([VERDICTS[level], *words])
 
 
-def _cells(constraint: admin_pb2.ConstraintStatus, status: admin_pb2.AgentStatus) -> list[str]:
-    predicted, budget = f"{constraint.predicted_cost:.4g}" if status.episode else "-", f"{constraint.cost_budget:.4g}"
+def _cells(judged: BudgetStatus, constraint: admin_pb2.ConstraintStatus, status: admin_pb2.AgentStatus) -> list[str]:
+    predicted, budget = f"{constraint.predicted_cost:.4g}" if status.episode else "-", f"{judged.budget:.4g}"
     if not status.recent_episodes:
         return ["-", predicted, budget, "-"]
     return [f"{constraint.recent_cost:.4g}", predicted, budget, f"{constraint.constraint_regret:,.1f}"]

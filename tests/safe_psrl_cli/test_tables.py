@@ -15,7 +15,11 @@ from tests.service_fixtures import Command
 def agent(name: str, num_constraints: int) -> admin_pb2.AgentStatus:
     """With numbers as long as they can be."""
     constraint = admin_pb2.ConstraintStatus(
-        name="a-constraint-with-a-long-name", cost_budget=1234.5678, recent_cost=0.001234567, constraint_regret=-123456789.25
+        name="a-constraint-with-a-long-name",
+        cost_budget=1234.5678,
+        recent_budget=1234.5678,
+        recent_cost=0.001234567,
+        constraint_regret=-123456789.25,
     )
     return admin_pb2.AgentStatus(
         agent=name,
@@ -55,6 +59,7 @@ def test_typical_agents_fit_80_columns_with_all_but_the_fallback(
     fast = admin_pb2.ConstraintStatus(
         name="fast",
         cost_budget=5,
+        recent_budget=5,
         recent_cost=5.026,
         predicted_cost=4.5,
         constraint_regret=-22.2,
@@ -71,6 +76,15 @@ def test_typical_agents_fit_80_columns_with_all_but_the_fallback(
     assert ["resting", "too", "early", "-", "-", "5", "-", "published", "0", *fallback] in rows
     assert ["paused"] in rows
     assert ["damaged", "quarantined", "-", "0", *fallback] in rows
+
+
+def test_the_budget_beside_a_cost_is_that_of_its_episodes(capsys: pytest.CaptureFixture[str]) -> None:
+    """After an update of the budget, the verdict is about episodes that were planned with the previous one."""
+    constraint = admin_pb2.ConstraintStatus(
+        name="fast", cost_budget=4, recent_budget=5, recent_cost=4.59, verdict=admin_pb2.BUDGET_VERDICT_WITHIN
+    )
+    show_agents([admin_pb2.AgentStatus(agent="a", recent_episodes=100, completed_episodes=100, constraints=[constraint])])
+    assert ["a", "holds", "4.59", "-", "5"] in [line.split()[:5] for line in capsys.readouterr().out.splitlines()]
 
 
 def test_a_short_name_is_kept_whole_while_columns_are_dropped(
