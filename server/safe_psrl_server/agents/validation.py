@@ -36,7 +36,7 @@ def find_episode(record: AgentRecord, number: int) -> Episode:
     if episode is not None:
         return episode
     if 1 <= number <= record.episode:
-        raise FailedPreconditionError(f"episode {number} is closed", "EPISODE_CLOSED", episode=number)
+        raise FailedPreconditionError(f"episode {number} is closed and no longer kept", "EPISODE_CLOSED", episode=number)
     raise NotFoundError(f"there is no episode {number}; the latest is {record.episode}", "EPISODE_NOT_FOUND")
 
 

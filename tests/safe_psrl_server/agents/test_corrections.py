@@ -135,7 +135,7 @@ async def test_an_episode_that_is_not_kept_is_refused(bench: Bench) -> None:
         await bench.start()
         await bench.report_episode(number, *REPORTED)
     await bench.start()
-    with pytest.raises(FailedPreconditionError, match="episode 2 is closed"):
+    with pytest.raises(FailedPreconditionError, match="episode 2 is closed and no longer kept"):
         await correct(bench, episode=2, reward=1.0)
     assert not await correct(bench, episode=3, reward=1.0)
 
