@@ -13,6 +13,7 @@ from safe_psrl_cli.agent_promotion import compare, demote, promote
 from safe_psrl_cli.agent_updates import history, update
 from safe_psrl_cli.connection import (
     DEFAULT_TARGET,
+    PRESETS,
     USER_MISTAKE,
     AsJson,
     Name,
@@ -47,7 +48,7 @@ def create(
     name: Name,
     preset: Annotated[
         str,
-        typer.Option(metavar="NAME", autocompletion=complete_preset, help="streaming-buffer, inventory or factored-toy."),
+        typer.Option(metavar="NAME", autocompletion=complete_preset, help=f"{', '.join(PRESETS)}."),
     ] = "",
     spec: Annotated[
         Path | None,

@@ -31,7 +31,7 @@ TIMEOUT = 5.0  # seconds: a person is waiting
 Target = Annotated[
     str, typer.Option(metavar="ADDR", envvar="SAFE_PSRL_TARGET", help="Where the service listens: host:port or unix:PATH.")
 ]
-PRESETS = ("streaming-buffer", "inventory", "factored-toy")
+PRESETS = ("streaming-buffer", "inventory", "factored-toy", "continuing-buffer")
 
 
 def complete_preset(incomplete: str) -> list[str]:

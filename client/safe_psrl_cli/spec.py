@@ -26,7 +26,7 @@ Environment = Annotated[
         metavar="ENVIRONMENT",
         show_default=False,
         autocompletion=complete_preset,
-        help="streaming-buffer, inventory, factored-toy, random:…, or a .toml or .json file.",
+        help="streaming-buffer, inventory, factored-toy, continuing-buffer, random:…, or a .toml or .json file.",
     ),
 ]
 

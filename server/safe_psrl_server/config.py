@@ -122,7 +122,7 @@ class DeclaredAgent(_Section):
     """An agent that is created at start-up, or brought to this definition if it exists."""
 
     name: str
-    preset: str | None = Field(None, description="streaming-buffer, inventory or factored-toy.")
+    preset: str | None = Field(None, description="streaming-buffer, inventory, factored-toy or continuing-buffer.")
     spec: Path | None = Field(None, description="A .toml or .json file with a specification.")
     seed: int = Field(0, ge=0, le=2**63 - 1)
     options: dict[str, Any] = Field(default_factory=dict, description="Options of Safe PSRL: method, confidence, …")

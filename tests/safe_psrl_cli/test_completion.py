@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from safe_psrl.problem import presets
+from safe_psrl_cli.connection import PRESETS
+
 
 def completions(*words: str) -> list[str]:
     """Of the last word, as bash requests them from the installed command."""
@@ -30,6 +33,10 @@ def completions(*words: str) -> list[str]:
 )
 def test_a_word_is_completed(words: tuple[str, ...], wanted: list[str]) -> None:
     assert completions(*words) == wanted
+
+
+def test_all_presets_are_completed() -> None:
+    assert tuple(presets.PRESETS) == PRESETS
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

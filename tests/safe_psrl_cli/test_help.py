@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from safe_psrl.version import __version__
+from safe_psrl_cli.connection import PRESETS
 from safe_psrl_cli.main import app
 
 
@@ -72,3 +73,10 @@ def test_the_version(safe_psrl: Callable[..., Any], installed_safe_psrl: Callabl
     for run in (safe_psrl, installed_safe_psrl):
         ended = run("--version")
         assert (ended.code, ended.out, ended.err) == (0, f"safe-psrl {__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", [("agent", "create"), ("spec", "show"), ("simulate",), ("experiment",)], ids=" ".join)
+def test_the_presets_are_named(safe_psrl: Callable[..., Any], command: tuple[str, ...]) -> None:
+    path = (*command, "continuing-buffer") if command == ("simulate",) else command
+    text = re.sub(r"[\s│]+", " ", safe_psrl(*path, "--help").out)
+    assert [name for name in PRESETS if name not in text] == []

@@ -417,7 +417,7 @@ class CreateAgentRequest(_message.Message):
     agent: _builtins.str
     """1 to 128 letters, digits, and any of . _ - : /, beginning with a letter or digit."""
     preset: _builtins.str
-    """By name: streaming-buffer, inventory, factored-toy."""
+    """By name: streaming-buffer, inventory, factored-toy, continuing-buffer."""
     seed: _builtins.int
     @_builtins.property
     def spec(self) -> _model_pb2.AgentSpec:
