@@ -143,7 +143,7 @@ def list_agents(
     if as_json:
         print_json([plain(status) | verdict_of(status) for status in statuses])
     else:
-        show_agents(statuses)
+        show_agents(statuses, is_filtered=bool(prefix or condition or min_ratio is not None))
 
 
 @app.command("show")

@@ -21,16 +21,17 @@ from safe_psrl_console.budget_status import (
 )
 from safe_psrl_proto.v1 import admin_pb2, model_pb2
 
-NO_AGENTS = "no agents; create one with: safe-psrl agent create NAME --preset streaming-buffer"
+NO_AGENTS: Final = "no agents; create one with: safe-psrl agent create NAME --preset streaming-buffer"
+NO_MATCHES: Final = "no agents match these options"
 
 
-def show_agents(statuses: Sequence[admin_pb2.AgentStatus]) -> None:
+def show_agents(statuses: Sequence[admin_pb2.AgentStatus], is_filtered: bool = False) -> None:
     """A row for each agent; with several constraints, a row for each of them below it. Narrow terminals lack the last columns.
 
     An agent that is paused, quarantined or in shadow has that word below its verdict.
     """
     if not statuses:
-        Console().print(NO_AGENTS, highlight=False, soft_wrap=True)
+        Console().print(NO_MATCHES if is_filtered else NO_AGENTS, highlight=False, soft_wrap=True)
         return
     numbers = ("recent\ncost", "planned\ncost", "\nbudget", "constraint\nregret", "\nmethod", "\nepisodes", "\nfallback")
     table = table_of(None, "\nagent", "\nverdict", *numbers)

@@ -44,6 +44,7 @@ def test_an_agent_from_creation_to_deletion(run: Command, agent_name: str, tmp_p
     ]
     assert json.loads(run("list", "--prefix", agent_name, "--condition", "quarantined", "--json").stdout) == []
     assert json.loads(run("list", "--min-ratio", "1e6", "--limit", "3", "--json").stdout) == []
+    assert run("list", "--condition", "quarantined").stdout == "no agents match these options\n"
     assert "active" in run("show", agent_name).stdout
     assert "paused" in run("pause", agent_name, "--reason", "lunch").stdout
     shown = run("show", agent_name).stdout
