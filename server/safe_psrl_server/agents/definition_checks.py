@@ -72,9 +72,13 @@ def check_epochs(message: model_pb2.AgentSpec) -> None:
             raise InvalidArgumentError("spec.max_epoch_steps", "must be absent: the task is not continuing")
         return
     if not 1 <= message.max_epoch_steps <= MAX_EPOCH_STEPS:
-        raise InvalidArgumentError("spec.max_epoch_steps", f"must be from 1 to {MAX_EPOCH_STEPS}")
+        raise InvalidArgumentError(
+            "spec.max_epoch_steps", f"must be from 1 to {MAX_EPOCH_STEPS}, got {message.max_epoch_steps}"
+        )
     if message.max_open_episodes != 1:
-        raise InvalidArgumentError("spec.max_open_episodes", "must be 1 in a continuing task, which has one course")
+        raise InvalidArgumentError(
+            "spec.max_open_episodes", f"must be 1 in a continuing task, which has one course, got {message.max_open_episodes}"
+        )
 
 
 def check_guard(guard: model_pb2.Guard) -> None:

@@ -218,6 +218,13 @@ def test_an_export_goes_on_elsewhere() -> None:
         twin.finish(wire)
 
 
+@pytest.mark.parametrize(("field", "value"), [("max_epoch_steps", 10_001), ("max_open_episodes", 2)])
+def test_a_number_that_is_out_of_range_is_in_the_error(wire: Wire, field: str, value: int) -> None:
+    message = agent_spec(preset("continuing-buffer"))
+    setattr(message, field, value)
+    assert refusal(lambda: wire.create(message), field=f"spec.{field}").message.endswith(f", got {value}")
+
+
 @pytest.mark.parametrize(
     ("field", "change"),
     [
