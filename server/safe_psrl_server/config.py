@@ -37,7 +37,7 @@ class Limits(_Section):
     )
     max_table_entries: int = Field(20_000_000, ge=1, description="Maximum entries in one agent's transition counts.")
     max_total_table_entries: int = Field(
-        500_000_000, ge=1, description="Maximum entries of all agents together; bounds the server's memory."
+        500_000_000, ge=1, description="Maximum entries of all agents together, in memory or not."
     )
     max_plan_work: int = Field(
         5_000_000_000, ge=1, description="Maximum products of one plan: states * actions * next states * horizon * signals."
@@ -63,7 +63,7 @@ class Limits(_Section):
     connection_grace_seconds: float = Field(120.0, gt=0, description="Time for the calls on a connection that is being closed.")
     call_seconds: float = Field(60.0, gt=0, description="Maximum duration of a call that writes, whatever its deadline.")
     max_agents_in_metrics: int = Field(
-        1_000, ge=0, description="Maximum agents with series in /metrics: those created first. Totals are about all."
+        1_000, ge=0, description="Maximum agents with series in /metrics: the highest cost ratios. Totals are about all."
     )
     planning_threads: int = Field(2, ge=1, le=256, description="Long plans computed concurrently.")
     episode_timeout_seconds: float = Field(
