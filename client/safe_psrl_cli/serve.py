@@ -103,6 +103,8 @@ def serve(
         settings = load_config(config, os.environ, flags)
     except ConfigError as error:
         leave(str(error), USER_MISTAKE)
+    if settings.backups.directory is None and not (backup_every is None and backup_keep is None):
+        leave("--backup-every and --backup-keep need --backup-to DIR: without it no backups are made", USER_MISTAKE)
     if print_config:
         import tomli_w  # noqa: PLC0415
 
@@ -114,7 +116,7 @@ def serve(
 
     import uvloop  # noqa: PLC0415
 
-    from safe_psrl_server.logs import set_up_logs  # noqa: PLC0415
+    from safe_psrl_server.logs import log_libraries, set_up_logs  # noqa: PLC0415
     from safe_psrl_server.server import Server, failure_line  # noqa: PLC0415
     from safe_psrl_server.store import StoreError, StoreFailedError  # noqa: PLC0415
 
@@ -133,6 +135,7 @@ def serve(
             os._exit(STORE_FAILED)  # without finishing calls: the state may be wrong
 
     set_up_logs(settings.log_format, settings.log_level)
+    log_libraries()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run())

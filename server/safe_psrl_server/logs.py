@@ -24,3 +24,13 @@ def set_up_logs(style: str, level: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+class _LibraryHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
+
+
+def log_libraries() -> None:
+    """Write warnings of libraries, which use `logging`, in the same style. For a process that is the service's own."""
+    logging.basicConfig(handlers=[_LibraryHandler()])

@@ -60,6 +60,27 @@ def test_json_logs_have_the_addresses_and_standard_output_is_empty(tmp_path: Pat
         assert process.communicate(timeout=60)[0] == ""
 
 
+def test_json_logs_have_the_warnings_of_libraries_too(tmp_path: Path) -> None:
+    """Such as those of OpenTelemetry, whose collector is not there."""
+    options = ("--metrics", "", "--store", "memory:", "--log-format", "json", "--otlp", "http://127.0.0.1:1")
+    with serving(tmp_path, *options) as process:
+        assert process.stderr is not None
+        with Client(json.loads(process.stderr.readline())["target"]) as client:
+            assert not list(client.list_agents())
+        process.send_signal(signal.SIGTERM)  # the spans that are left are sent
+        lines = [json.loads(line) for line in process.communicate(timeout=60)[1].splitlines()]
+    assert any(line.get("logger", "").startswith("opentelemetry") for line in lines)
+
+
+@pytest.mark.parametrize("option", [("--backup-every", "1h"), ("--backup-keep", "3")], ids=" ".join)
+def test_backups_need_a_directory(tmp_path: Path, option: tuple[str, str]) -> None:
+    ended = subprocess.run([*COMMAND, *option], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("safe-psrl: --backup-every and --backup-keep need --backup-to DIR")
+    assert ended.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("method", ["everything", ""])
 def test_an_unknown_method_to_warm_up_is_one_line(tmp_path: Path, method: str) -> None:
     command = [*COMMAND, "--store", "memory:", "--metrics", "", "--warm-up", method]
