@@ -65,7 +65,7 @@ def occupancy_of(
         sweep_occupancy(p, next_states, probabilities, initial, restart, reached, stop)
         return
     matrix = chain_matrix(p, next_states, probabilities, initial, restart)
-    solution = np.linalg.solve(matrix.T.copy(), initial.copy())
+    solution = np.linalg.solve(matrix.T, initial.copy())
     total = 0.0
     for s in range(num_states):
         reached[s] = max(0.0, solution[s])  # rounding
@@ -116,7 +116,7 @@ def added_visits(
         sweep_visits(p, next_states, probabilities, difference, restart, excess, stop)
     else:
         matrix = chain_matrix(p, next_states, probabilities, reached, restart)
-        solution = np.linalg.solve(matrix.T.copy(), difference)
+        solution = np.linalg.solve(matrix.T, difference)
         for s in range(num_states):
             excess[s] = solution[s]
     for s in range(num_states):

@@ -49,7 +49,7 @@ def average_and_variance(
 ) -> tuple[float, float]:
     """The average per step of `signal` [S, A], and its sigma^2."""
     num_states, num_actions = probabilities.shape
-    kernel, bias, reached = np.zeros(belief.mean.shape), np.zeros(num_states), np.zeros(num_states)
+    kernel, bias, reached = np.empty(belief.mean.shape), np.zeros(num_states), np.zeros(num_states)
     value = worst_average(belief, doubt, signal, probabilities, initial, kernel, bias, stop)
     occupancy_of(kernel, belief.next_states, probabilities, initial, RESTART, reached, stop)
     variance = 0.0
@@ -86,13 +86,14 @@ def worst_average(
 ) -> float:
     """Write the kernel [1, S, A, W] of the worst next states and the bias [S] under it; return the average cost.
 
-    It is infinite if the worst next states were not found; of large problems, an upper bound.
+    It is infinite if the worst next states were not found; of large problems, an upper bound. Only rows that the policy plays
+    are written.
     """
     num_states, num_actions = probabilities.shape
     if num_states > DENSE_STATES:
         known = (belief.mean, belief.next_states, doubt, cost, probabilities > 0.0, initial, RESTART, False)
         gain = sweep_worst(*known, probabilities, bias, stop)
-        move_to_worst(belief, doubt, bias, np.full((num_states, num_actions), -1), kernel)
+        move_to_worst(belief, doubt, probabilities, bias, np.full((num_states, num_actions), -1), kernel)
         return gain
     places, undoubted = np.full((num_states, num_actions), -1), True
     for _ in range(MAX_IMPROVEMENTS):  # first without doubt; each kernel is called in one place, as in `certified`
@@ -100,37 +101,37 @@ def worst_average(
             belief.mean if undoubted else kernel, belief.next_states, cost, probabilities, initial, RESTART, bias, stop
         )
         undoubted = False
-        if not move_to_worst(belief, doubt, bias, places, kernel) or stop[0]:
+        if not move_to_worst(belief, doubt, probabilities, bias, places, kernel) or stop[0]:
             return gain
     return np.inf
 
 
 @compiled
-def move_to_worst(belief: Belief, doubt: Floats, bias: Floats, places: Places, kernel: Floats) -> bool:
-    """Write the rows' worst next states for `bias`, and the kernel; return whether any place of a row with doubt changed."""
-    _, num_states, num_actions, width = kernel.shape
+def move_to_worst(belief: Belief, doubt: Floats, probabilities: Floats, bias: Floats, places: Places, kernel: Floats) -> bool:
+    """Write the worst next states for `bias` and the rows of the kernel, both of the pairs that are played; return whether any
+    place of a row with doubt changed."""
+    states, actions = np.nonzero(probabilities)
     changed = False
-    for s in range(num_states):
-        for a in range(num_actions):
-            share, place = doubt[0, s, a], places[s, a]
-            greatest = -np.inf
-            if place >= 0:
-                now = bias[place if belief.next_states.shape[0] == 0 else belief.next_states[0, s, a, place]]
-                greatest = now + EXACT_GAIN * (1.0 + abs(now))
-            moved = place < 0
-            for j in range(width):
-                if belief.mean[0, s, a, j] > 0.0:
-                    value = bias[j if belief.next_states.shape[0] == 0 else belief.next_states[0, s, a, j]]
-                    if value > greatest:
-                        greatest, place, moved = value, j, True
-            if not moved:
-                continue
-            changed = changed or share > 0.0
-            places[s, a] = place
-            for j in range(width):
-                kernel[0, s, a, j] = (1.0 - share) * belief.mean[0, s, a, j]
-            if place >= 0:  # an unavailable action may have no next state
-                kernel[0, s, a, place] += share
+    for i in range(states.size):
+        s, a = states[i], actions[i]
+        share, place = doubt[0, s, a], places[s, a]
+        greatest = -np.inf
+        if place >= 0:
+            now = bias[place if belief.next_states.shape[0] == 0 else belief.next_states[0, s, a, place]]
+            greatest = now + EXACT_GAIN * (1.0 + abs(now))
+        moved = place < 0
+        for j in range(kernel.shape[3]):
+            if belief.mean[0, s, a, j] > 0.0:
+                value = bias[j if belief.next_states.shape[0] == 0 else belief.next_states[0, s, a, j]]
+                if value > greatest:
+                    greatest, place, moved = value, j, True
+        if not moved:
+            continue
+        changed = changed or share > 0.0
+        places[s, a] = place
+        for j in range(kernel.shape[3]):
+            kernel[0, s, a, j] = (1.0 - share) * belief.mean[0, s, a, j]
+        kernel[0, s, a, place] += share
     return changed
 
 
@@ -143,7 +144,7 @@ def least_worst_average(
     Of large problems it may not be the least, and the cost is an upper bound.
     """
     num_states = available.shape[0]
-    kernel, bias, gain = np.zeros(belief.mean.shape), np.zeros(num_states), 0.0
+    kernel, bias, gain = np.empty(belief.mean.shape), np.zeros(num_states), 0.0
     first_actions(available, probabilities)
     if num_states > DENSE_STATES:
         known = (belief.mean, belief.next_states, doubt, cost, available, initial, RESTART, True)
