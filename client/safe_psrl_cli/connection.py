@@ -31,6 +31,15 @@ TIMEOUT = 5.0  # seconds: a person is waiting
 Target = Annotated[
     str, typer.Option(metavar="ADDR", envvar="SAFE_PSRL_TARGET", help="Where the service listens: host:port or unix:PATH.")
 ]
+Patience = Annotated[
+    float | None,
+    typer.Option(
+        metavar="S",
+        min=0,
+        show_default=False,
+        help="Seconds to retry while the service is unavailable; 30 if not given, but 1.5 for the first connection.",
+    ),
+]
 PRESETS = ("streaming-buffer", "inventory", "factored-toy", "continuing-buffer")
 
 
@@ -44,8 +53,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 
 @contextmanager
-def connected(target: str, wait: float = 0.0) -> Iterator["Client"]:
-    """A client of the service at `target`, after waiting up to that many seconds for it; its errors end the command."""
+def connected(target: str, wait: float | None = 0.0) -> Iterator["Client"]:
+    """A client of the service at `target`, which waits up to `wait` seconds for it; its errors end the command.
+
+    None waits as `Client` does by default.
+    """
     from safe_psrl_client import Client  # noqa: PLC0415
 
     with reported_errors(target), Client(target, timeout=TIMEOUT, patience=wait, **client_credentials()) as client:

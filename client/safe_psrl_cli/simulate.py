@@ -13,9 +13,11 @@ from safe_psrl_cli.connection import (
     DEFAULT_TARGET,
     USER_MISTAKE,
     AsJson,
+    Patience,
     Target,
     client_credentials,
     complete_preset,
+    connected,
     leave,
     print_json,
     reported_errors,
@@ -35,15 +37,6 @@ Method = Annotated[
     typer.Option(metavar="METHOD", help="The method of new agents: certified, published or theorem."),
 ]
 Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the results here, as PNG.", dir_okay=False)]
-Patience = Annotated[
-    float | None,
-    typer.Option(
-        metavar="S",
-        min=0,
-        show_default=False,
-        help="Seconds to retry while the service is unavailable; 30 if not given, but 1.5 for the first connection.",
-    ),
-]
 
 
 class EnvironmentOrCommand(TyperGroup):
@@ -150,7 +143,7 @@ def lte_cell(
         except NetworkFailedError as error:
             leave(str(error), NETWORK_FAILED)
 
-    _run(target, build, play, show_lte_cell, as_json, figure)
+    _run(target, patience, build, play, show_lte_cell, as_json, figure)
 
 
 @app.command("base-stations")
@@ -199,7 +192,7 @@ def base_stations(
         task = progress.add_task("base-stations", total=episodes * devices)
         simulation.run(lambda: progress.advance(task, devices))
 
-    _run(target, build, play, show_base_stations, as_json, figure)
+    _run(target, patience, build, play, show_base_stations, as_json, figure)
 
 
 @app.command(ENVIRONMENT)
@@ -261,23 +254,25 @@ def simulate(
         task = progress.add_task(environment, total=episodes * parallel)
         simulation.run(lambda: progress.advance(task))
 
-    _run(target, build, play, show_environment, as_json)
+    _run(target, patience, build, play, show_environment, as_json)
 
 
 def _run(
     target: str,
+    patience: float | None,
     build: Callable[[], Any],
     play: Callable[[Any, "Progress"], None],
     show: Callable[[dict[str, Any]], None],
     as_json: bool,
     figure: Path | None = None,
 ) -> None:
-    """Build a simulation, prepare its agents, play, and show or draw the summary."""
+    """Connect, then build a simulation, prepare its agents, play, and show or draw the summary."""
     from rich.console import Console  # noqa: PLC0415
 
     from safe_psrl_cli.tables import progress_bar  # noqa: PLC0415
 
-    with reported_errors(target), Console(stderr=True).status("preparing environments and agents"):
+    with connected(target, patience) as client, Console(stderr=True).status("preparing environments and agents"):
+        next(client.list_agents(page_size=1), None)  # without a service, fail before kernels are loaded, which takes seconds
         try:
             simulation = build()
         except ImportError as error:

@@ -154,3 +154,19 @@ def test_ctrl_c_reports_the_results_so_far(server: str, agent_name: str) -> None
         summary = json.loads(told)
         assert summary["interrupted"]
         assert summary["episodes"] == client.get_agent(agent_name).status.completed_episodes
+
+
+@pytest.mark.parametrize(
+    "command", [["streaming-buffer", "--agent", "a"], ["lte-cell"], ["base-stations"]], ids=lambda one: one[0]
+)
+def test_a_service_that_is_missing_is_reported_before_kernels_are_loaded(command: list[str]) -> None:
+    script = """
+import sys
+sys.modules["numba"] = None  # importing it fails
+from safe_psrl_cli.main import main
+main()
+"""
+    arguments = [sys.executable, "-c", script, "simulate", *command, "--target", "127.0.0.1:1"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1] == "safe-psrl: no service at 127.0.0.1:1: start it with safe-psrl serve"

@@ -41,13 +41,15 @@ MISTAKES = [
     (["spec", "show", "nowhere"], "environment = 'nowhere'"),
     (["spec", "check", "absent.json"], "No such file"),
     (["bench", "learn", "--rounds", "0"], "--rounds"),
-    (["simulate", "nowhere", "--agent", "a"], "environment = 'nowhere'"),
-    (["simulate", "--agent", "a", "nowhere"], "environment = 'nowhere'"),
     (["simulate", "--agent", "a"], "Missing argument"),
-    (["simulate", "streaming-buffer", "--agent", "a", "--then", "inventory@5"], "they cannot change"),
     (["simulate", "lte-cell", "--ues", "0"], "--ues"),
     (["simulate", "base-stations", "--agents-per", "street"], "--agents-per"),
     (["simulate", "base-stations", "--devices", "1001"], "--devices"),
+]
+MISTAKES_AT_A_SERVICE = [  # which are found once the service is
+    (["simulate", "nowhere", "--agent", "a"], "environment = 'nowhere'"),
+    (["simulate", "--agent", "a", "nowhere"], "environment = 'nowhere'"),
+    (["simulate", "streaming-buffer", "--agent", "a", "--then", "inventory@5"], "they cannot change"),
 ]
 
 
@@ -62,6 +64,15 @@ def assert_is_one_line(ended: Any, part: str) -> None:
 @pytest.mark.parametrize(("arguments", "part"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
 def test_a_mistake_is_one_line(safe_psrl: Callable[..., Any], arguments: list[str], part: str) -> None:
     assert_is_one_line(safe_psrl(*arguments), part)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"), MISTAKES_AT_A_SERVICE, ids=[" ".join(arguments) for arguments, _ in MISTAKES_AT_A_SERVICE]
+)
+def test_a_mistake_at_a_service_is_one_line(
+    safe_psrl: Callable[..., Any], server: str, arguments: list[str], part: str
+) -> None:
+    assert_is_one_line(safe_psrl(*arguments, "--target", server), part)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +111,10 @@ def test_a_defect_is_not_reported_as_a_users_mistake(safe_psrl: Callable[..., An
 
 
 def test_a_simulation_without_ns3_reports_how_to_install_it(
-    safe_psrl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    safe_psrl: Callable[..., Any], server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert_is_one_line(safe_psrl("simulate", "lte-cell", "--target", "127.0.0.1:1"), "pip install 'safe-psrl[lte]'")
+    assert_is_one_line(safe_psrl("simulate", "lte-cell", "--target", server), "pip install 'safe-psrl[lte]'")
 
 
 @pytest.mark.parametrize(
