@@ -187,13 +187,18 @@ def pause(
 
 
 @app.command("resume")
-def resume(name: Name, target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> None:
+def resume(
+    name: Name,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="For other operators; kept in the history.")] = "",
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
     """Resume a paused agent.
 
-    Example: safe-psrl agent resume buffer
+    Example: safe-psrl agent resume buffer --reason "maintenance is over"
     """
     with connected(target) as client:
-        _print(plain(client.resume_agent(name)), as_json, f"agent {name} resumed")
+        _print(plain(client.resume_agent(name, reason)), as_json, f"agent {name} resumed")
 
 
 app.command("update")(update)

@@ -74,18 +74,15 @@ class AgentActions:
 
     def _ask_resume(self) -> None:
         explanation = "New episodes can start, and the agent continues to learn."
-        self._ask("Resume", explanation, lambda: self._connection.client.resume_agent(self._agent), "is resumed")
+        self._ask_why("Resume", explanation, self._connection.client.resume_agent, "is resumed")
 
     def _ask_export(self) -> None:
         explanation = (
             "The file contains everything that the agent has learned. "
             "`safe-psrl agent import NAME FILE` creates an agent from it, on any service."
         )
-        self._ask("Export", explanation, self._download, "is exported")
-
-    def _ask(self, action: str, explanation: str, call: Callable[[], Awaitable[Any]], done: str) -> None:
-        with question(f"{action} {self._agent}?", explanation) as dialog:
-            answers(("Cancel", dialog.close), (action, lambda: self._do(dialog, call, done)))
+        with question(f"Export {self._agent}?", explanation) as dialog:
+            answers(("Cancel", dialog.close), ("Export", lambda: self._do(dialog, self._download, "is exported")))
 
     async def _download(self) -> None:
         content = await self._connection.client.export_agent(self._agent)

@@ -49,7 +49,8 @@ def test_an_agent_from_creation_to_deletion(run: Command, agent_name: str, tmp_p
     assert "paused" in run("pause", agent_name, "--reason", "lunch").stdout
     shown = run("show", agent_name).stdout
     assert "paused (lunch)" in shown
-    assert "resumed" in run("resume", agent_name).stdout
+    assert "resumed" in run("resume", agent_name, "--reason", "lunch is over").stdout
+    assert "resumed, after 0 episodes: lunch is over" in run("history", agent_name).stdout
     file = tmp_path / "a.agent"
     assert "wrote" in run("export", agent_name, str(file)).stdout
     copy = agent_name[:100] + "-copy"

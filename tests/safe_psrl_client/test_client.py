@@ -89,7 +89,8 @@ def test_a_paused_agent_begins_nothing_until_it_is_resumed(client: Client, toy: 
     assert (paused.condition, paused.condition_reason) == (admin_pb2.AGENT_CONDITION_PAUSED, "for lunch")
     with pytest.raises(AgentPausedError, match="for lunch"):
         client.start_episode(toy, 0)
-    assert client.resume_agent(toy).condition == admin_pb2.AGENT_CONDITION_ACTIVE
+    assert client.resume_agent(toy, "after lunch").condition == admin_pb2.AGENT_CONDITION_ACTIVE
+    assert [entry.reason for entry in client.list_events(toy)] == ["after lunch", "for lunch", ""]
     assert client.start_episode(toy, 0).episode == 1
 
 

@@ -110,7 +110,7 @@ def test_a_click_on_the_policy_explains_it(client: Client, open_page: OpenPage) 
     expect(explained).to_contain_text("Next plan, budgets -10 %: action ")
 
 
-def test_pausing_asks_for_a_reason_and_resuming_for_confirmation(client: Client, agent: str, open_page: OpenPage) -> None:
+def test_pausing_and_resuming_ask_for_a_reason(client: Client, agent: str, open_page: OpenPage) -> None:
     page = open_page(f"/agent/{agent}")
     page.get_by_role("button", name="Pause …").click()
     answer(page, "Pause")
@@ -131,10 +131,12 @@ def test_pausing_asks_for_a_reason_and_resuming_for_confirmation(client: Client,
     answer(page, "Cancel")
     assert client.get_agent(agent).status.condition == PAUSED
     page.get_by_role("button", name="Resume …").click()
+    page.get_by_label("Reason").fill("the new pump runs")
     answer(page, "Resume")
     expect(page.locator(".agent-head .condition")).to_have_text("active")
     assert client.get_agent(agent).status.condition != PAUSED
     expect(page.locator(".events")).to_contain_text("Resumed")
+    expect(page.locator(".events")).to_contain_text("the new pump runs")
 
 
 def test_budgets_are_changed_after_a_dry_run_and_a_confirmation(client: Client, open_page: OpenPage) -> None:

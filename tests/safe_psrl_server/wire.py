@@ -112,8 +112,8 @@ class Wire:
     def pause(self, name: str, reason: str = "") -> admin_pb2.AgentStatus:
         return self.admin.PauseAgent(admin_pb2.PauseAgentRequest(agent=name, reason=reason)).status
 
-    def resume(self, name: str) -> admin_pb2.AgentStatus:
-        return self.admin.ResumeAgent(admin_pb2.ResumeAgentRequest(agent=name)).status
+    def resume(self, name: str, reason: str = "") -> admin_pb2.AgentStatus:
+        return self.admin.ResumeAgent(admin_pb2.ResumeAgentRequest(agent=name, reason=reason)).status
 
     def verify(self, name: str) -> admin_pb2.VerifyAgentResponse:
         return self.admin.VerifyAgent(admin_pb2.VerifyAgentRequest(agent=name))

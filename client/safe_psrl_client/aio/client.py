@@ -177,9 +177,9 @@ class AsyncClient(AsyncSending, AsyncTrustCalls):
         request = message_of(admin_pb2.PauseAgentRequest, agent=agent, reason=reason)
         return (await self._call(self._admin.PauseAgent, request, timeout)).status
 
-    async def resume_agent(self, agent: str, *, timeout: float | None = None) -> admin_pb2.AgentStatus:
+    async def resume_agent(self, agent: str, reason: str = "", *, timeout: float | None = None) -> admin_pb2.AgentStatus:
         """Allow new episodes again."""
-        request = message_of(admin_pb2.ResumeAgentRequest, agent=agent)
+        request = message_of(admin_pb2.ResumeAgentRequest, agent=agent, reason=reason)
         return (await self._call(self._admin.ResumeAgent, request, timeout)).status
 
     async def update_agent(

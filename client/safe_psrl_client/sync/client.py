@@ -175,9 +175,9 @@ class Client(Sending, TrustCalls):
         request = message_of(admin_pb2.PauseAgentRequest, agent=agent, reason=reason)
         return (self._call(self._admin.PauseAgent, request, timeout)).status
 
-    def resume_agent(self, agent: str, *, timeout: float | None = None) -> admin_pb2.AgentStatus:
+    def resume_agent(self, agent: str, reason: str = "", *, timeout: float | None = None) -> admin_pb2.AgentStatus:
         """Allow new episodes again."""
-        request = message_of(admin_pb2.ResumeAgentRequest, agent=agent)
+        request = message_of(admin_pb2.ResumeAgentRequest, agent=agent, reason=reason)
         return (self._call(self._admin.ResumeAgent, request, timeout)).status
 
     def update_agent(

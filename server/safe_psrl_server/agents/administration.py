@@ -158,8 +158,9 @@ class Administration:
         await self.agents.publish()
         return record
 
-    async def resume(self, name: str) -> AgentRecord:
-        event = events_pb2.AgentResumed(by=caller().owner)
+    async def resume(self, name: str, reason: str = "") -> AgentRecord:
+        check_text("reason", reason, MAX_REASON)
+        event = events_pb2.AgentResumed(reason=reason, by=caller().owner)
 
         def decide(record: AgentRecord) -> Decision[AgentRecord]:
             return Decision([self._event(agent_resumed=event)] if record.paused else [], record)

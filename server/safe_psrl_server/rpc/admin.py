@@ -103,8 +103,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return admin_pb2.PauseAgentResponse(status=record_status(record))
 
     async def ResumeAgent(self, request: admin_pb2.ResumeAgentRequest, context: Context) -> admin_pb2.ResumeAgentResponse:
-        record = await self._administration.resume(request.agent)
-        _note("agent resumed", context, agent=request.agent)
+        record = await self._administration.resume(request.agent, request.reason)
+        _note("agent resumed", context, agent=request.agent, reason=request.reason)
         return admin_pb2.ResumeAgentResponse(status=record_status(record))
 
     async def UpdateAgent(self, request: admin_pb2.UpdateAgentRequest, context: Context) -> admin_pb2.UpdateAgentResponse:

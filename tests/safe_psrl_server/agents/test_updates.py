@@ -53,7 +53,7 @@ async def test_the_log_says_who_did_what_and_why(bench: Any) -> None:
     await bench.begin()
     await update(bench, BUDGET, 1.0, reason="the night tariff")
     await bench.administration.pause("a", "maintenance")
-    await bench.administration.resume("a")
+    await bench.administration.resume("a", "maintenance is over")
     entries = bench.record().log
     kinds = [events_pb2.LogKind.Name(entry.kind).removeprefix("LOG_KIND_").lower() for entry in entries]
     assert kinds == ["created", "updated", "paused", "resumed"]
@@ -61,6 +61,7 @@ async def test_the_log_says_who_did_what_and_why(bench: Any) -> None:
     assert entries[1].reason == "the night tariff"
     assert entries[1].details == ["constraints.energy.cost_budget is 1.0, was 1.5"]
     assert entries[2].reason == "maintenance"
+    assert entries[3].reason == "maintenance is over"
     await bench.snapshot()
     assert await bench.is_verified()
 

@@ -197,15 +197,17 @@ def test_creations_at_once_keep_to_the_quota(tmp_path: Path) -> None:
     ("call", "field"),
     [
         (lambda wire, agent: wire.pause(agent, "x" * 501), "reason"),
+        (lambda wire, agent: wire.resume(agent, "x" * 501), "reason"),
         (lambda wire, agent: wire.start(agent, request_id="x" * 129), "request_id"),
         (lambda wire, _: wire.create(named("x" * 129)), "spec.constraints[0].name"),
         (lambda wire, _: wire.create(name="x" * 129), "agent"),
     ],
-    ids=["reason", "request-id", "constraint", "agent"],
+    ids=["pause", "resume", "request-id", "constraint", "agent"],
 )
 def test_texts_have_limits(wire: Wire, agent: str, call: Any, field: str) -> None:
     refusal(lambda: call(wire, agent), Code.INVALID_ARGUMENT, field=field)
     wire.pause(agent, "x" * 500)
+    wire.resume(agent, "x" * 500)
     assert wire.list().agents
 
 
