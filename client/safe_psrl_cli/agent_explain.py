@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from safe_psrl_cli.connection import DEFAULT_TARGET, AsJson, Name, Target, connected, plain, print_json, say
+from safe_psrl_console.number_text import estimate_text, number_text
 
 if TYPE_CHECKING:
     from safe_psrl_client import Client
     from safe_psrl_proto.v1 import admin_pb2
 
 LEAST_PROBABILITY = 0.0005  # shown as 0.1 %
-ROUNDING = 1e-12
 
 
 def explain(
@@ -76,14 +76,13 @@ def _show(agent: str, place: int, step: int, reply: "admin_pb2.ExplainActionResp
         averages = zip(("reward", *reply.constraint_names), (reply.averages.reward, *reply.averages.costs), strict=False)
         say(f"per step, on average: {', '.join(f'{name} {_deviating(value)}' for name, value in averages)}")
     for constraint, price in zip(reply.constraint_names, reply.cost_prices, strict=False):
-        say(f"price of cost: {price:.4g} of reward for one unit of {constraint}")
+        say(f"price of cost: {number_text(price, 4)} of reward for one unit of {constraint}")
     for choice in reply.budget_choices:
         say(f"next plan, {_budgets(choice.budget_factor)}: {_choice(labels, choice)}")
 
 
 def _deviating(value: "admin_pb2.ValueToGo") -> str:
-    mean, sigma = (0.0 if abs(number) < ROUNDING else number for number in (value.mean, value.sigma))
-    return f"{mean:.4g} ± {sigma:.2g}"
+    return estimate_text(value.mean, value.sigma)
 
 
 def _budgets(factor: float) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from safe_psrl_cli.connection import DEFAULT_TARGET, AsJson, Name, Target, connected, plain, print_json, say
+from safe_psrl_console.number_text import estimate_text
 
 if TYPE_CHECKING:
     from safe_psrl_proto.v1 import admin_pb2
@@ -55,9 +56,11 @@ def promote(
 
     Example: safe-psrl agent promote buffer --reason "two weeks in shadow"
     """
+    from safe_psrl_console.budget_status import unit_of  # noqa: PLC0415
+
     with connected(target) as client:
         reply = client.promote(name, reason, force=force)
-    _report(name, reply, as_json, "is live from its next episode on")
+    _report(name, reply, as_json, f"is live from its next {unit_of(reply.status)} on")
 
 
 def demote(name: Name, reason: Reason = "", target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> None:
@@ -111,4 +114,4 @@ def _show(name: str, reply: "admin_pb2.CompareAgentResponse") -> None:
 
 
 def _cell(value: "admin_pb2.Estimate | None") -> str:
-    return "-" if value is None else f"{value.mean:.4g} ± {value.error:.2g}"
+    return "-" if value is None else estimate_text(value.mean, value.error)

@@ -19,6 +19,7 @@ from safe_psrl_console.budget_status import (
     unit_of,
     worst_status,
 )
+from safe_psrl_console.number_text import number_text
 from safe_psrl_proto.v1 import admin_pb2, model_pb2
 
 NO_AGENTS: Final = "no agents; create one with: safe-psrl agent create NAME --preset streaming-buffer"
@@ -133,21 +134,23 @@ def _constraint_lines(status: admin_pb2.AgentStatus, spec: model_pb2.AgentSpec) 
         )
         if status.completed_episodes:
             yield "  verdict", _verdict(judged.level, status)
-            spare = f"{judged.margin:.4g} to spare" if judged.margin >= 0 else f"{-judged.margin:.4g} above it"
+            margin = number_text(abs(judged.margin), 4)
+            spare = f"{margin} to spare" if judged.margin >= 0 or margin == "0" else f"{margin} above it"
             share = f"{judged.share:.1%} of their budget; {spare}"
             yield "  recent cost", f"{one.recent_cost:.6g}, the mean of {status.recent_episodes:,} {units}: {share}"
             yield "  mean cost", f"{one.mean_cost:.6g} over all {units}; {one.last_cost:.6g} in the last"
             yield "  over budget", f"{one.violations:,} of {status.completed_episodes:,} {units}"
-            regret = f"{one.constraint_regret:.6g}; never above {one.constraint_regret_max:.6g}"
+            regret = f"{number_text(one.constraint_regret)}; never above {number_text(one.constraint_regret_max)}"
             yield "  regret", f"{regret} (the sum of cost less budget)"
-            yield "  violation", f"{one.strong_violation:.6g} (the sum of cost above budget, of the {units} over budget)"
+            violation = number_text(one.strong_violation)
+            yield "  violation", f"{violation} (the sum of cost above budget, of the {units} over budget)"
         if status.episode:
-            yield "  predicted", f"cost {one.predicted_cost:.6g} for the latest {units[:-1]}, on its sampled kernel"
+            yield "  predicted", f"cost {number_text(one.predicted_cost)} for the latest {units[:-1]}, on its sampled kernel"
             if one.HasField("certified_cost"):
                 yield "  certified", CERTIFICATES[status.certificate].format(one.certified_cost, spec.options.confidence)
             if spec.options.method in PESSIMISM_COEFFICIENTS:  # the other methods have neither
-                yield "  pessimism", f"{one.pessimism:.6g} taken off the budget"
-                yield "  dual variable", f"{one.dual_variable:.6g}; cost price {one.cost_price:.6g}"
+                yield "  pessimism", f"{number_text(one.pessimism)} taken off the budget"
+                yield "  dual variable", f"{number_text(one.dual_variable)}; cost price {number_text(one.cost_price)}"
 
 
 def _verdict(level: Level, status: admin_pb2.AgentStatus) -> str:

@@ -37,6 +37,8 @@ def update(
 
     Example: safe-psrl agent update buffer --set constraints.fast-service.cost_budget=4 --reason "night tariff" --dry-run
     """
+    from safe_psrl_console.budget_status import unit_of  # noqa: PLC0415
+
     with connected(target) as client:
         reply = client.update_agent(
             name, options_of(settings), reason=reason, expected_version=expected_version, dry_run=dry_run
@@ -47,7 +49,7 @@ def update(
     if not reply.changes:
         say(f"agent {name}: nothing to change")
         return
-    say(f"agent {name} {'would be updated' if dry_run else 'updated, from its next episode on'}:")
+    say(f"agent {name} {'would be updated' if dry_run else f'updated, from its next {unit_of(reply.status)} on'}:")
     for change in reply.changes:
         say(f"  {change}")
     for warning in reply.warnings:
@@ -61,22 +63,25 @@ def history(name: Name, target: Target = DEFAULT_TARGET, as_json: AsJson = False
 
     Example: safe-psrl agent history buffer
     """
+    from safe_psrl_console.budget_status import unit_of  # noqa: PLC0415
+
     with connected(target) as client:
         entries = list(client.list_events(name))
+        unit = unit_of(client.get_agent(name).status)
     if as_json:
         print_json([plain(entry) for entry in entries])
         return
     for entry in entries:
-        say(_line(entry))
+        say(_line(entry, unit))
         for detail in entry.details:
             say(f"    {detail}")
 
 
-def _line(entry: "events_pb2.LogEntry") -> str:
+def _line(entry: "events_pb2.LogEntry", unit: str) -> str:
     time = datetime.fromtimestamp(entry.time_micros / 1e6, UTC)
     kind = str(plain(entry)["kind"]).replace("_", " ").replace("guarded", "paused by its guard")
     by, reason = f" by {entry.by}" if entry.by else "", f": {entry.reason}" if entry.reason else ""
-    return f"{time:%Y-%m-%d %H:%M:%S} UTC  {kind}{by}, after {entry.episode:,} episodes{reason}"
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC  {kind}{by}, after {entry.episode:,} {unit}s{reason}"
 
 
 def _show_previews(reply: "admin_pb2.UpdateAgentResponse") -> None:

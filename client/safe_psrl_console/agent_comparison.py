@@ -6,6 +6,7 @@ from typing import Final
 from safe_psrl_client import AsyncClient, SafePsrlClientError
 from safe_psrl_client.visible_text import visible
 from safe_psrl_console.controls import Text, block
+from safe_psrl_console.number_text import estimate_text
 from safe_psrl_proto.v1 import admin_pb2
 
 INTERVAL_SECONDS: Final = 10.0  # a comparison takes some times as long as a plan
@@ -66,4 +67,4 @@ def comparison_rows(found: admin_pb2.CompareAgentResponse) -> list[tuple[str, ..
 
 
 def _shown(value: admin_pb2.Estimate | None) -> str:
-    return "-" if value is None else f"{value.mean:.4g} ± {value.error:.2g}"
+    return "-" if value is None else estimate_text(value.mean, value.error)

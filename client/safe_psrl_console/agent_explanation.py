@@ -4,6 +4,7 @@ from safe_psrl_client import AsyncClient, SafePsrlClientError
 from safe_psrl_client.visible_text import visible
 from safe_psrl_console.controls import Text, block
 from safe_psrl_console.grids import Names, weight
+from safe_psrl_console.number_text import estimate_text, number_text
 from safe_psrl_proto.v1 import admin_pb2
 
 
@@ -48,7 +49,7 @@ def explanation_rows(found: admin_pb2.ExplainActionResponse, names: Names) -> li
     costs = [f"cost of {visible(name)}" for name in found.constraint_names]
     rows: list[tuple[str, ...]] = [("th", "Action", "reward", *costs, "visits", "chosen")]
     for one in found.actions:
-        values = [f"{value.mean:.4g} ± {value.sigma:.2g}" for value in (one.reward, *one.costs)]
+        values = [estimate_text(value.mean, value.sigma) for value in (one.reward, *one.costs)]
         rows.append(("td", names.action(one.action), *values, weight(one.visits), f"{one.probability:.1%}"))
     return rows
 
@@ -56,7 +57,7 @@ def explanation_rows(found: admin_pb2.ExplainActionResponse, names: Names) -> li
 def budget_lines(found: admin_pb2.ExplainActionResponse, names: Names) -> list[str]:
     """What the next plan would choose with other budgets, and what a unit of cost is worth."""
     lines = [
-        f"Price of cost: {price:.4g} of reward for one unit of {visible(name)}."
+        f"Price of cost: {number_text(price, 4)} of reward for one unit of {visible(name)}."
         for name, price in zip(found.constraint_names, found.cost_prices, strict=False)
     ]
     for choice in found.budget_choices:

@@ -41,6 +41,13 @@ def test_an_update_and_the_history(run: Command, client: Client, agent_name: str
     assert [entry["kind"] for entry in document] == ["updated", "created"]
 
 
+def test_a_continuing_task_has_epochs(run: Command, client: Client, agent_name: str) -> None:
+    client.create_agent(agent_name, "continuing-buffer")
+    client.start_episode(agent_name, 0)
+    assert "updated, from its next epoch on" in run("update", agent_name, "--set", f"{BUDGET}=0.4").stdout
+    assert "updated, after 1 epochs" in run("history", agent_name).stdout
+
+
 def test_drift_is_called_drift(run: Command, client: Client, agent_name: str) -> None:
     """In the table, and for scripts."""
     client.create_agent(agent_name, "streaming-buffer")
