@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 import pytest
 
-from safe_psrl import DriftOptions, SafePsrl, SafePsrlOptions, Transition, act, preset
+from safe_psrl import ContinuingPsrl, DriftOptions, SafePsrl, SafePsrlOptions, Transition, act, preset
 from safe_psrl.problem.documents import spec_to_document
 from safe_psrl_client import Client, RemoteAgent, spec_from_document
 from safe_psrl_client.play import play_episode, play_steps
@@ -33,6 +33,7 @@ from tests.system.server_process import NewServer, ServerProcess
 pytestmark = pytest.mark.slow
 
 KILLS = 8
+EPOCH_KILLS = 50  # at the boundaries of epochs
 SNAPSHOTS = "[snapshots]\nevery_events = 50\n"  # few, so that streams are shortened between crashes too
 
 
@@ -75,13 +76,13 @@ class Progress:
             raise self._failure
 
 
-def kill_again_and_again(server: ServerProcess, progress: Progress, kills: int) -> None:
-    """SIGKILL after random numbers of acknowledged calls, anywhere within the next ones, and sometimes while it starts."""
+def kill_again_and_again(server: ServerProcess, progress: Progress, kills: int, while_starting: float) -> None:
+    """SIGKILL after random numbers of acknowledged calls, anywhere within the next ones, and with a chance while it starts."""
     chosen, pause, usual = random.Random(2026), threading.Event(), 2.0
     progress.wait_for(40)
     for _ in range(kills):
         progress.wait_for(0)
-        if chosen.random() < 0.2:
+        if chosen.random() < while_starting:
             pause.wait(chosen.uniform(0.0, usual))  # it may be reading its store, or still be loading its code
         else:
             began = time.monotonic()
@@ -94,10 +95,16 @@ def kill_again_and_again(server: ServerProcess, progress: Progress, kills: int) 
     progress.wait_for(40)
 
 
-def play_under_fire(server: ServerProcess, plays: Sequence[Callable[[], None]], progress: Progress, kills: int = KILLS) -> None:
+def play_under_fire(
+    server: ServerProcess,
+    plays: Sequence[Callable[[], None]],
+    progress: Progress,
+    kills: int = KILLS,
+    while_starting: float = 0.2,
+) -> None:
     """Let all play while the server is killed so often. Returns when each has finished an episode after the last kill."""
     with in_threads(progress.keep, plays, progress.stop):
-        kill_again_and_again(server, progress, kills)
+        kill_again_and_again(server, progress, kills, while_starting)
     progress.raise_failure()
 
 
@@ -142,29 +149,41 @@ def test_the_client_library_goes_on_in_each_of_its_modes(started_server: NewServ
 
 
 def test_a_continuing_task_goes_on_across_epochs(started_server: NewServer) -> None:
-    """Epochs of three steps at most: kills fall on their boundaries. No step is lost or doubled."""
-    server, progress, played = started_server(settings=SNAPSHOTS), Progress(), list[int]()
-    spec = spec_from_document(spec_to_document(preset("continuing-buffer")))
-    spec.max_epoch_steps, spec.seed = 3, 5
+    """Each step ends an epoch and starts the next one, so every kill falls on a boundary: nothing is lost or doubled."""
+    server, progress = started_server(settings='warm_up = "published"\n' + SNAPSHOTS), Progress()
+    scenario = scenario_named("continuing-buffer")
+    spec = spec_from_document(spec_to_document(scenario.spec))
+    spec.max_epoch_steps, spec.seed = 1, 5
+    spec.options.CopyFrom(PAPERS)
     with Client(server.target, patience=300) as client:
         client.create_agent("endless", spec)
-        environment = scenario_named("continuing-buffer").environment(1)
-
         with RemoteAgent(client, "endless") as agent:
-            steps = play_steps(environment, agent)
+            player = LedgerAgent(agent, scenario.spec)
+            steps = play_steps(scenario.environment(1), player)
 
             def play_one() -> None:
                 next(steps)
-                played.append(agent.episode)
                 progress.acknowledged()
 
-            play_under_fire(server, [play_one], progress, kills=8)
+            play_under_fire(server, [play_one], progress, kills=EPOCH_KILLS, while_starting=0.0)
             steps.close()
-        status = client.get_agent("endless").status
-        assert status.transitions == len(played)
-        assert status.overridden_actions == 0
-        assert status.episode == agent.episode >= len(played) // 3
+        status, counts = client.get_agent("endless").status, client.get_posterior("endless").counts
         assert client.verify_agent("endless").ok
+    played, oracle = progress.calls, scenario.environment(1)
+    learner = ContinuingPsrl(scenario.spec, SafePsrlOptions("published"), seed=5, max_epoch_steps=1)
+    now, actions = oracle.reset(), list[int]()
+    state, plan = learner.start_epoch(learner.initial_state(), now)
+    for step in range(played):
+        actions.append(learner.act(plan, step, now))
+        after, reward, costs, _ = oracle.step(actions[-1])
+        state = learner.observe(state, Transition(step, now, actions[-1], after, reward, tuple(costs)))
+        now = after
+        state, plan = learner.start_epoch(state, now)
+    assert player.ledger.actions == [*actions, learner.act(plan, played, now)]
+    assert counts == player.ledger.counts.tolist() == learner.base.settle(state.learned).transition_counts.tolist()
+    assert (status.transitions, status.overridden_actions, status.completed_episodes) == (played, 0, played)
+    assert status.episode == agent.episode == played + 1
+    assert [one.dual_variable for one in status.constraints] == state.learned.dual_variables.tolist()
 
 
 class SwingingBuffer:
