@@ -16,6 +16,7 @@ from tests.system.server_process import NewServer, ServerProcess, show
 pytestmark = pytest.mark.slow
 
 PLANS = 3
+PATIENT = "[limits]\ncall_seconds = 400\n"  # for slow machines: the order of durations is tested, not their length
 
 
 def latencies_while(server: ServerProcess, going_on: Callable[[], bool], least: int = 1) -> list[float]:
@@ -30,7 +31,7 @@ def latencies_while(server: ServerProcess, going_on: Callable[[], bool], least: 
 
 def test_a_long_plan_delays_no_other_agent(started_server: NewServer) -> None:
     """Be it long because of its tables, because it draws many kernels, or because a task without an end has many states."""
-    server = started_server()
+    server = started_server(settings=PATIENT)
     server.admin.CreateAgent(admin_pb2.CreateAgentRequest(agent="small", preset="factored-toy"))
     check_beside(server, "large-tables", thinker(400, 4, 50, draws=8))
     check_beside(server, "many-draws", thinker(20, 2, 10, draws=10_000))
@@ -46,7 +47,7 @@ def check_beside(server: ServerProcess, agent: str, spec: model_pb2.AgentSpec) -
     def think() -> None:
         for _ in range(PLANS):
             request = control_pb2.StartEpisodeRequest(agent=agent, state=0, abandon_open=True)
-            server.control.StartEpisode(request, timeout=100)
+            server.control.StartEpisode(request, timeout=400)
             status = server.admin.GetAgent(admin_pb2.GetAgentRequest(agent=agent)).status
             plans.append(status.plan_seconds)
 
