@@ -37,6 +37,8 @@ DOMAIN: Final = "safe_psrl"
 # A gRPC server that stops ends calls that it has not begun with CANCELLED and this text (grpc/grpc#41785). A call that this
 # client cancelled has another text.
 ENDED_BY_SERVER: Final = "CANCELLED"
+# grpc.aio ends a stream with INTERNAL and this text if the connection is lost while a message is being sent.
+SENDING_FAILED: Final = "Internal error from Core"
 
 
 class SafePsrlClientError(Exception):
@@ -221,6 +223,8 @@ def error_of_call(error: grpc.RpcError) -> SafePsrlClientError:
     code, message = error.code(), error.details() or ""
     if code is grpc.StatusCode.CANCELLED and message == ENDED_BY_SERVER:
         code, message = grpc.StatusCode.UNAVAILABLE, "the server stopped before it began the call"
+    if code is grpc.StatusCode.INTERNAL and message == SENDING_FAILED:
+        code, message = grpc.StatusCode.UNAVAILABLE, "the connection was lost while a message was sent"
     info = error_details_pb2.ErrorInfo()
     violations: dict[str, str] = {}
     retry_after = None

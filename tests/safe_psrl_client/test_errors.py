@@ -90,3 +90,12 @@ def test_a_status_that_a_proxy_rewrote_is_read_without_its_details() -> None:
     error = errors.error_of_call(grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), trailing, ""))
     assert isinstance(error, errors.UnavailableError)
     assert str(error) == "unavailable"
+
+
+def test_a_connection_that_is_lost_while_sending_is_unavailable() -> None:
+    """grpc.aio itself calls it an internal error, which would not be retried."""
+    details = grpc.aio.Metadata()
+    lost = grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, details, details, "Internal error from Core")
+    assert type(errors.error_of_call(lost)) is errors.UnavailableError
+    defect = grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, details, details, "a defect")
+    assert type(errors.error_of_call(defect)) is errors.InternalError
